@@ -26,12 +26,17 @@ die() {
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
+# jobs_allowed — one compiler per core, but no more than fit into memory at 1.5 GiB each.
 jobs_allowed() {
+    local cores memory
     if [ -n "${FAILSOFT_JOBS:-}" ]; then
         echo "$FAILSOFT_JOBS"
-    else
-        nproc 2>/dev/null || echo 2
+        return 0
     fi
+    cores=$(nproc 2>/dev/null || echo 2)
+    memory=$(awk '/^MemAvailable:/ { print int($2 / 1572864) }' /proc/meminfo 2>/dev/null || true)
+    [ "${memory:-0}" -ge 1 ] || memory=1
+    echo $((cores < memory ? cores : memory))
 }
 
 # digest_of ALGORITHM FILE — the hexadecimal digest, nothing else.
