@@ -1,0 +1,123 @@
+"""Fixtures of the black-box tests. Every test gets its own gateway (a start costs milliseconds),
+its own fakes, a deadline, and the checks of Gateway.finish() when it ends."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "fakes")]
+
+from fake_engines import FakeLlama, FakeOllama  # noqa: E402
+from fake_upstream import FakeUpstream  # noqa: E402
+from rig_config import two_tiers  # noqa: E402
+from rig_gateway import Gateway, binary  # noqa: E402
+
+CASES = HERE.parent / "cases"
+TEST_DEADLINE_S = 45
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "real_engine: needs llama-server and the models")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(TEST_DEADLINE_S))
+
+
+def load_cases(name):
+    """The cases of tests/cases/NAME.yaml as pytest parameters, named by their field case."""
+    with open(CASES / f"{name}.yaml", encoding="utf-8") as file:
+        cases = yaml.safe_load(file)
+    return [pytest.param(case, id=case["id"]) for case in cases]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.when == "call" and report.failed:
+        for gateway in item.stash.get(GATEWAYS, []):
+            report.sections.append(("gateway log", "\n".join(gateway.log()[-60:])))
+    return report
+
+
+GATEWAYS = pytest.StashKey()
+
+
+@pytest.fixture
+def fakes():
+    """Makes fakes that end with the test: fakes(FakeLlama, says=[…])."""
+    made = []
+
+    def make(kind=FakeLlama, **options):
+        fake = kind(**options)
+        made.append(fake)
+        return fake
+
+    make.all = made
+    yield make
+    for fake in made:
+        fake.stop()
+
+
+@pytest.fixture
+def gpu(fakes):
+    return fakes(FakeLlama, says=["G1", " G2", " G3"], model="fake-gpu")
+
+
+@pytest.fixture
+def cpu(fakes):
+    return fakes(FakeLlama, says=["C1", " C2", " C3"], model="fake-cpu")
+
+
+@pytest.fixture
+def start_gateway(tmp_path, fakes, request):
+    """Starts gateways: start_gateway(config, …). Checked and stopped after the test."""
+    if not binary().exists():
+        pytest.fail(f"no gateway at {binary()}; set FAILSOFT_BIN")
+    started = []
+    request.node.stash[GATEWAYS] = started
+
+    def start(config, expect_children=0, **options):
+        gateway = Gateway(config, tmp_path / f"gateway{len(started)}", **options)
+        gateway.expect_children = expect_children
+        started.append(gateway)
+        return gateway
+
+    yield start
+    for fake in fakes.all:
+        fake.close_connections()
+    problems = []
+    for gateway in started:
+        try:
+            gateway.finish(gateway.expect_children)
+        except AssertionError as problem:
+            problems.append(str(problem))
+    assert not problems, "\n".join(problems)
+
+
+@pytest.fixture
+def gateway(start_gateway, gpu, cpu):
+    """The usual one: service `chat` (and `embed`), tier gpu → cpu, both external."""
+    return start_gateway(two_tiers(gpu, cpu))
+
+
+@pytest.fixture
+def engine_files():
+    """Paths of the real engine and models, or skip (fail where FAILSOFT_REQUIRE_ENGINE is set)."""
+    from rig_engine import find_engine_files
+    files, missing = find_engine_files()
+    if missing:
+        message = "not provisioned: " + ", ".join(missing)
+        if os.environ.get("FAILSOFT_REQUIRE_ENGINE"):
+            pytest.fail(message)
+        pytest.skip(message)
+    return files
+
+
+__all__ = ["FakeUpstream", "FakeOllama"]
