@@ -49,9 +49,9 @@ struct scanner {
 /* Bytes that end the fast skipping of a string: quote, backslash, controls, non-ASCII. */
 #define STOP_ROW(v) v, v, v, v, v, v, v, v, v, v, v, v, v, v, v, v
 static const bool string_stop[256] = {
-    STOP_ROW(true), STOP_ROW(true), ['"'] = true, ['\\'] = true,
+    STOP_ROW(true),         STOP_ROW(true), ['"'] = true,   ['\\'] = true,
     [128] = STOP_ROW(true), STOP_ROW(true), STOP_ROW(true), STOP_ROW(true),
-    STOP_ROW(true), STOP_ROW(true), STOP_ROW(true), STOP_ROW(true),
+    STOP_ROW(true),         STOP_ROW(true), STOP_ROW(true), STOP_ROW(true),
 };
 
 static enum scan_state fail(struct scanner *s, const char *at, const char *message)
@@ -160,14 +160,9 @@ static bool scan_escape(struct scanner *s)
     case 'f':
     case 'n':
     case 'r':
-    case 't':
-        s->p += 2;
-        return true;
-    case 'u':
-        return scan_unicode_escape(s);
-    default:
-        fail(s, s->p + 1, "unknown escape after '\\' in a string");
-        return false;
+    case 't': s->p += 2; return true;
+    case 'u': return scan_unicode_escape(s);
+    default: fail(s, s->p + 1, "unknown escape after '\\' in a string"); return false;
     }
 }
 
@@ -291,20 +286,13 @@ static bool scan_word(struct scanner *s, const char *word)
 static enum json_kind kind_of_first_byte(char c)
 {
     switch (c) {
-    case '{':
-        return JSON_KIND_OBJECT;
-    case '[':
-        return JSON_KIND_ARRAY;
-    case '"':
-        return JSON_KIND_STRING;
-    case 't':
-        return JSON_KIND_TRUE;
-    case 'f':
-        return JSON_KIND_FALSE;
-    case 'n':
-        return JSON_KIND_NULL;
-    default:
-        return c == '-' || is_digit(c) ? JSON_KIND_NUMBER : JSON_KIND_NONE;
+    case '{': return JSON_KIND_OBJECT;
+    case '[': return JSON_KIND_ARRAY;
+    case '"': return JSON_KIND_STRING;
+    case 't': return JSON_KIND_TRUE;
+    case 'f': return JSON_KIND_FALSE;
+    case 'n': return JSON_KIND_NULL;
+    default: return c == '-' || is_digit(c) ? JSON_KIND_NUMBER : JSON_KIND_NONE;
     }
 }
 
@@ -312,19 +300,12 @@ static bool scan_scalar(struct scanner *s, enum json_kind kind)
 {
     bool has_escape;
     switch (kind) {
-    case JSON_KIND_STRING:
-        return scan_string(s, &has_escape);
-    case JSON_KIND_NUMBER:
-        return scan_number(s);
-    case JSON_KIND_TRUE:
-        return scan_word(s, "true");
-    case JSON_KIND_FALSE:
-        return scan_word(s, "false");
-    case JSON_KIND_NULL:
-        return scan_word(s, "null");
-    default:
-        fail(s, s->p, "expected a value");
-        return false;
+    case JSON_KIND_STRING: return scan_string(s, &has_escape);
+    case JSON_KIND_NUMBER: return scan_number(s);
+    case JSON_KIND_TRUE: return scan_word(s, "true");
+    case JSON_KIND_FALSE: return scan_word(s, "false");
+    case JSON_KIND_NULL: return scan_word(s, "null");
+    default: fail(s, s->p, "expected a value"); return false;
     }
 }
 
@@ -440,19 +421,15 @@ static enum scan_state scan_step(struct scanner *s, enum scan_state state)
     if (s->p == s->end)
         return ends_early(s);
     switch (state) {
-    case SCAN_FIRST_ITEM:
-        return *s->p == ']' ? close_level(s) : step_value(s);
-    case SCAN_FIRST_KEY:
-        return *s->p == '}' ? close_level(s) : step_key(s);
-    case SCAN_KEY:
-        return step_key(s);
-    default:
-        return step_value(s);
+    case SCAN_FIRST_ITEM: return *s->p == ']' ? close_level(s) : step_value(s);
+    case SCAN_FIRST_KEY: return *s->p == '}' ? close_level(s) : step_key(s);
+    case SCAN_KEY: return step_key(s);
+    default: return step_value(s);
     }
 }
 
-int json_scan(struct span text, void (*on_member)(void *ctx, const struct json_member *m), void *ctx,
-              enum json_kind *ret_kind, struct json_scan_error *ret_error)
+int json_scan(struct span text, void (*on_member)(void *ctx, const struct json_member *m),
+              void *ctx, enum json_kind *ret_kind, struct json_scan_error *ret_error)
 {
     /* An empty span may have no pointer; arithmetic needs one. */
     const char *begin = text.len ? text.ptr : "";
@@ -508,7 +485,8 @@ static size_t put_utf8(int32_t code, char *out)
     return 4;
 }
 
-/* The code point of the \u escape (or pair of them) at *p, which moves behind it; -1 when broken. */
+/* The code point of the \u escape (or pair of them) at *p, which moves behind it; -1 when broken.
+ */
 static int32_t take_code_point(const char **p, const char *end)
 {
     const char *wrong;

@@ -17,7 +17,8 @@
 #include <unistd.h>
 
 enum {
-    LOG_LINE_BYTES = 4096, /* with the line feed; at most PIPE_BUF, so a pipe keeps lines whole too */
+    LOG_LINE_BYTES =
+        4096, /* with the line feed; at most PIPE_BUF, so a pipe keeps lines whole too */
     LOG_TEXT_BYTES = 4096, /* the text before escaping; more could not be shown anyway */
 };
 

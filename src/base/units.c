@@ -41,8 +41,8 @@ static const struct units_unit byte_units[] = {
 enum { MS_PER_S = 1000, MS_PER_MIN = 60 * MS_PER_S, MS_PER_H = 60 * MS_PER_MIN };
 
 static const struct units_unit duration_units[] = {
-    {"ms", 1},       {"s", MS_PER_S},           {"m", MS_PER_MIN},
-    {"h", MS_PER_H}, {"d", UINT64_C(24) * MS_PER_H}, {NULL, 0},
+    {"ms", 1}, {"s", MS_PER_S}, {"m", MS_PER_MIN}, {"h", MS_PER_H}, {"d", UINT64_C(24) * MS_PER_H},
+    {NULL, 0},
 };
 
 static bool is_digit(char c)
@@ -174,8 +174,7 @@ char *units_format_bytes(uint64_t bytes, char *out, size_t out_size)
         shift += 10;
         i++;
     }
-    uint64_t tenths =
-        (uint64_t)(((units_wide)bytes * 10 + (UINT64_C(1) << shift) / 2) >> shift);
+    uint64_t tenths = (uint64_t)(((units_wide)bytes * 10 + (UINT64_C(1) << shift) / 2) >> shift);
     if (tenths % 10 == 0)
         snprintf(out, out_size, "%" PRIu64 " %s", tenths / 10, names[i]);
     else

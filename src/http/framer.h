@@ -7,9 +7,13 @@
  *   feed(input) → next() → next() → 0 → save()      once for every read
  *   finish()                                        once at the end of the body
  *
- * Events that lie within one input point into it, so neighbours can go out in one write; only the
- * unfinished rest is copied, in save(). Spans are valid until save() or the next feed().
- * An event larger than the window is not held: it comes out as FRAMER_PIECE parts, raw.
+ * An event that lies within one input points into it, so neighbours can go out in one write; only
+ * the unfinished rest is copied, in save(). `bytes` is valid until save() or the next feed(); the
+ * fields taken from it until the next call of framer_next().
+ *
+ * The window is an exact bound: an event longer than it is never held or inspected and comes out as
+ * FRAMER_EVENT_PIECE parts, one no longer comes out WHOLE, however the reads were cut. (The LF of a
+ * CRLF that ends an event is not counted, because it may come later, as a TAIL.)
  */
 #ifndef FAILSOFT_HTTP_FRAMER_H
 #define FAILSOFT_HTTP_FRAMER_H
@@ -36,14 +40,16 @@ struct framer_event {
     struct span bytes; /* exactly as received, with its line endings */
     /*
      * SSE: the value of the data field, lines joined with LF; NDJSON: the line without its ending.
-     * .ptr is NULL when the event has no data field at all (comment-only, id-only, retry-only).
+     * .ptr is NULL when the event has no data field at all (comment-only, id-only, retry-only,
+     * empty) and for a blank NDJSON line.
      */
     struct span data;
     struct span name; /* SSE `event:`; .ptr NULL when absent */
     struct span id;   /* SSE `id:`; .ptr NULL when absent */
     /*
      * SSE: a line with a field name outside the standard (e.g. `error: {json}`) or a line that is
-     * bare JSON (no field name): the whole line. .ptr NULL when there is none.
+     * bare JSON (no field name): the whole line, the first such one; bare JSON over several lines
+     * is one piece of text with its line endings. .ptr NULL when there is none.
      */
     struct span odd_line;
     bool first_piece, last_piece; /* FRAMER_EVENT_PIECE */
@@ -51,14 +57,15 @@ struct framer_event {
 
 struct framer {
     enum framer_kind kind;
+    unsigned char state; /* where the scan stands; see framer.c */
+    bool in_pieces;      /* the current event outgrew the window */
+    bool pending_given;  /* what pending holds belongs to an event that was given out */
+    bool at_start;       /* no event yet: a byte order mark may come */
     size_t window_bytes;
-    struct buf pending;   /* the unfinished event, from earlier reads */
-    struct buf joined;    /* scratch for data of several lines */
-    struct span input;    /* what is left of the current feed */
-    size_t scanned;       /* bytes of pending/input already looked at */
-    unsigned char state;  /* see framer.c */
-    bool in_pieces;       /* the current event outgrew the window */
-    bool at_start;        /* a byte order mark may come */
+    struct buf pending; /* the unfinished event, from earlier reads; never above the window */
+    struct buf joined;  /* scratch for data of several lines */
+    struct span input;  /* what is left of the current feed */
+    size_t scanned;     /* bytes of input already looked at, without an end of the event */
 };
 
 /* Prepares a framer. window_bytes: largest event that is held and inspected. Allocates nothing. */
@@ -71,13 +78,18 @@ void framer_feed(struct framer *f, struct span input);
 /* >0: *ret_event filled; 0: no complete event left in what was fed; -ENOMEM. */
 int framer_next(struct framer *f, struct framer_event *ret_event);
 
-/* Keeps the unfinished rest of the input. 0; -ENOMEM. */
+/*
+ * Keeps the unfinished rest of the input. 0; -ENOMEM; -EBUSY when framer_next() has not returned 0
+ * yet (the events that are left would be lost).
+ */
 int framer_save(struct framer *f);
 
 /*
- * At the end of the body: what was left unfinished. >0 with *ret_event (bytes and fields of the
- * cut event, kind WHOLE) when there is a rest, 0 when the body ended on an event boundary.
- * A last NDJSON line without LF is a rest too; the caller decides whether it counts.
+ * At the end of the body: what was left unfinished. >0 with *ret_event when there is a rest: bytes
+ * and fields of the cut event, kind WHOLE, its unfinished last line taken as a line; kind PIECE with
+ * no bytes when the cut event had outgrown the window. 0 when the body ended on an event boundary;
+ * errors as framer_save(). Spans are valid until the next call. A last NDJSON line without LF is a
+ * rest too; the caller decides whether it counts.
  */
 int framer_finish(struct framer *f, struct framer_event *ret_event);
 
