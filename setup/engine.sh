@@ -4,6 +4,7 @@
 #
 #   setup/engine.sh               provision (0 s when done) and print the engine's folder
 #   setup/engine.sh --gpu cuda    the same with the engine's CUDA backend beside it; or vulkan
+#   setup/engine.sh --own         FAILSOFT_ENGINE or the llama-server on PATH instead, if compatible
 #
 # Sources, pinned and checked: the npm tarball of node-llama-cpp carries the whole llama.cpp source
 # as a git bundle; its platform package carries the prebuilt libraries. Only the server is compiled
@@ -71,6 +72,7 @@ build_with_progress() {
                 last=$((SECONDS - started))
                 say "${line%%]*}] ${last} s"
             fi ;;
+            embed:*) ;; # the generator of the web page that is left out
             *) printf '%s\n' "$line" >&2 ;;
             esac
         done
@@ -94,6 +96,12 @@ unpack_source() {
         "$work/source.part"
     mv "$work/source.part" "$work/source"
     rm -rf "$work/package"
+}
+
+# copy_headers SOURCE FOLDER — the public headers and those of the plug-in interface.
+copy_headers() {
+    cp "$1/ggml/include"/*.h "$1/include"/*.h "$1/ggml/src"/ggml*.h "$2/"
+    [ -f "$2/ggml-backend-impl.h" ] || die "ggml-backend-impl.h is not in the engine's source"
 }
 
 # build_linked WORK PACKAGE INTEGRITY — server compiled, libraries prebuilt; result in WORK/out.
@@ -154,10 +162,7 @@ provision() {
         build_full "$work"
     fi
     mkdir -p "$work/out/include"
-    cp "$work/source/ggml/include"/*.h "$work/source/include"/*.h "$work/out/include/"
-    cp "$work/source/ggml/src"/ggml*.h "$work/source/ggml/src/gguf"*.h "$work/out/include/" \
-        2>/dev/null || true
-    [ -f "$work/out/include/ggml-backend-impl.h" ] || die "ggml-backend-impl.h is not in the source"
+    copy_headers "$work/source" "$work/out/include"
     cp "$work/source/LICENSE" "$work/out/LICENSE"
     "$work/out/llama-server" --version >"$work/out/version.txt" 2>&1 </dev/null ||
         { cat "$work/out/version.txt" >&2; die "the engine was built but does not start"; }
@@ -190,14 +195,63 @@ add_gpu() {
     echo "$target"
 }
 
+# own_engine_problem PROGRAM — why this llama-server can not be used; nothing when it can. The
+# plug-in interface and the flags are those of one version, so the version decides.
+own_engine_problem() {
+    local program=$1 said flag help
+    said=$("$program" --version 2>&1 </dev/null) || { echo "it does not start"; return 0; }
+    case "$said" in
+    *"version: ${ENGINE_VERSION#v}"*) ;;
+    *) echo "it is '$(sed -n '/version/{p;q}' <<<"$said")', ${ENGINE_VERSION#v} is needed"; return 0 ;;
+    esac
+    help=$("$program" --help 2>&1 </dev/null || true)
+    for flag in --sse-ping-interval --fit --slot-save-path; do
+        grep -q -- "$flag" <<<"$help" || { echo "it has no $flag"; return 0; }
+    done
+}
+
+# use_own_engine — a folder like a provisioned one around the user's program: a link to it (it looks
+# for its libraries where it really is), its neighbours, and the headers of the same version.
+use_own_engine() {
+    local program problem target part name
+    program=${FAILSOFT_ENGINE:-$(command -v llama-server || true)}
+    [ -n "$program" ] || return 1
+    program=$(readlink -f "$program") || return 1
+    problem=$(own_engine_problem "$program")
+    if [ -n "$problem" ]; then
+        say "not using $program: $problem; providing our own"
+        return 1
+    fi
+    target=$FAILSOFT_CACHE/engine/own-$(stat -c '%n %s %Y' "$program" | sha256sum | cut -c1-10)
+    if [ ! -f "$target/.stamp" ]; then
+        take_lock engine
+        part=$target.part
+        rm -rf "$part" "$target"
+        mkdir -p "$part/include" "$DOWNLOAD_DIR"
+        unpack_source "$part"
+        copy_headers "$part/source" "$part/include"
+        rm -rf "$part/source"
+        for name in llama-server llama-fit-params ggml-rpc-server; do
+            [ -x "$(dirname "$program")/$name" ] && ln -s "$(dirname "$program")/$name" "$part/$name"
+        done
+        ln -sf "$program" "$part/llama-server"
+        touch "$part/.stamp"
+        mv "$part" "$target"
+    fi
+    say "using your own engine $program"
+    echo "$target"
+}
+
 main() {
-    local gpu='' package='' integrity='' id target
+    local gpu='' own=0 package='' integrity='' id target
     while [ $# -gt 0 ]; do
         case "$1" in
+        --own) own=1; shift ;;
         --gpu) gpu=${2:?--gpu needs cuda or vulkan}; shift 2 ;;
         *) die "unknown argument '$1'; see the head of setup/engine.sh" ;;
         esac
     done
+    if [ $own = 1 ] && use_own_engine; then return 0; fi
     read -r package integrity <<<"$(platform_package)" || true
     id=$(printf '%s %s %s %s' "$SOURCE_INTEGRITY" "$package" "$integrity" "$RECIPE" |
         sha256sum | cut -c1-10)

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Provides what the tests need and hands over to tools/run_tests.py:
+#
+#   setup/test.sh unit e2e      both, or one of them
+#
+# The build folders have to be there (make test builds them first).
+source "$(dirname "$0")/common.sh"
+
+main() {
+    local engine models part
+    for part in "$@"; do
+        [ "$part" = e2e ] || continue
+        engine=$("$SETUP_DIR/engine.sh")
+        models=$("$SETUP_DIR/models.sh" all)
+        take_lock venv-e2e
+        make_venv "$FAILSOFT_CACHE/venv/e2e" "$ROOT_DIR/tests/requirements.txt"
+        exec 9>&- # the tests may run for minutes; nobody has to wait for that
+        export FAILSOFT_BIN=$ROOT_DIR/build/src/failsoft
+        export FAILSOFT_ENGINE=$engine/llama-server
+        export FAILSOFT_CHAT_MODEL FAILSOFT_EMBED_MODEL FAILSOFT_SIM_PLUGIN FAILSOFT_PYTEST
+        FAILSOFT_CHAT_MODEL=$(sed -n 1p <<<"$models")
+        FAILSOFT_EMBED_MODEL=$(sed -n 2p <<<"$models")
+        FAILSOFT_SIM_PLUGIN=$(find "$ROOT_DIR/build/sim" -maxdepth 1 -name '*.so' 2>/dev/null | head -n 1)
+        FAILSOFT_PYTEST=$FAILSOFT_CACHE/venv/e2e/bin/python
+    done
+    exec python3 "$ROOT_DIR/tools/run_tests.py" "$@"
+}
+
+main "$@"
