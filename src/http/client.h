@@ -77,6 +77,8 @@ struct http_call_handler {
     void (*on_fail)(struct http_call *c, const struct http_call_failure *failure, void *ctx);
 };
 
+enum { HTTP_CALL_MAX_BODY_PARTS = 40 };
+
 struct http_call_request {
     struct span method;
     struct span target;               /* path and query, after the origin's prefix */
@@ -90,7 +92,7 @@ struct http_call_request {
 
 /*
  * Starts a call. Callbacks never come from inside this function. May be cancelled at any time.
- * 0; -ENOMEM; -EMFILE, -ENFILE (no descriptor).
+ * 0; -ENOMEM; -EMFILE, -ENFILE (no descriptor); -E2BIG (too many body parts).
  */
 int http_call_start(struct http_origin *o, const struct http_call_request *request,
                     const struct http_call_handler *handler, void *ctx, struct http_call **ret_call);
