@@ -13,6 +13,7 @@ source "$(dirname "$0")/common.sh"
 # group | how to see that it is there | apt | dnf | pacman | apk | zypper | why
 #   cmd:X    a program X on the path, or X-14 … X-21 as Debian numbers them
 #   pc:X     pkg-config knows X
+#   lib:X    the dynamic linker finds X
 #   venv     python3 can make a virtual environment
 #   fuzzer   clang can link libFuzzer and AddressSanitizer
 TABLE='
@@ -34,6 +35,7 @@ lint|cmd:clang|clang|clang|clang|clang|clang|the second compiler, fuzz targets
 lint|cmd:clang-tidy|clang-tidy|clang-tools-extra|clang|clang-extra-tools|clang-tools|static analysis
 lint|cmd:clang-format|clang-format|clang-tools-extra|clang|clang-extra-tools|clang-tools|checks the layout of the code
 lint|fuzzer|libclang-rt-14-dev|compiler-rt|compiler-rt|compiler-rt|clang|fuzz targets with sanitizers
+gpu|lib:libvulkan.so.1|libvulkan1|vulkan-loader|vulkan-icd-loader|vulkan-loader|libvulkan1|lets the engine use the GPU
 bench|cmd:nginx|nginx-light|nginx|nginx|nginx|nginx|a peer to measure against
 bench|cmd:haproxy|haproxy|haproxy|haproxy|haproxy|haproxy|a peer to measure against
 '
@@ -52,7 +54,7 @@ column() {
 
 install_command() {
     case "$1" in
-    apt-get) echo "apt-get install -y --no-install-recommends" ;;
+    apt-get) echo "apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=300" ;;
     dnf) echo "dnf install -y" ;;
     pacman) echo "pacman -S --needed --noconfirm" ;;
     apk) echo "apk add" ;;
@@ -87,6 +89,7 @@ there() {
     case "$1" in
     cmd:*) program_there "${1#cmd:}" ;;
     pc:*) have pkg-config && pkg-config --exists "${1#pc:}" ;;
+    lib:*) PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2>/dev/null | grep -qF "${1#lib:}" ;;
     venv) have python3 && python3 -c 'import venv, ensurepip' 2>/dev/null ;;
     fuzzer) fuzzer_links ;;
     esac
@@ -137,8 +140,8 @@ main() {
     while [ $# -gt 0 ]; do
         case "$1" in
         --dry-run) dry=1 ;;
-        build | test | lint | bench) groups="$groups$1 " ;;
-        *) die "unknown group '$1'; one of: build, test, lint, bench" ;;
+        build | test | lint | bench | gpu) groups="$groups$1 " ;;
+        *) die "unknown group '$1'; one of: build, test, lint, bench, gpu" ;;
         esac
         shift
     done
