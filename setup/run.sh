@@ -16,6 +16,7 @@ PORT=${PORT:-8080}
 CONFIG=${CONFIG:-}
 GPU_KIND=''
 GATEWAY=0
+CARD_MADE=0
 
 # engine_sees ENGINE PATTERN — the engine itself lists a device; anything less is a guess.
 engine_sees() {
@@ -65,6 +66,21 @@ choose_engine() {
         say "the engine can not use it (no CUDA 13 and no Vulkan driver answered)"
     fi
     GPU_KIND=sim
+}
+
+# require_free_port ADDRESS — said before anything is started or a card is touched.
+require_free_port() {
+    python3 - "$1" <<'PY' || die "port ${1##*:} on ${1%:*} is taken by another program; choose one: make run PORT=8081"
+import socket, sys
+host, _, port = sys.argv[1].rpartition(":")
+family = socket.AF_INET6 if ":" in host else socket.AF_INET
+probe = socket.socket(family, socket.SOCK_STREAM)
+probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+try:
+    probe.bind((host.strip("[]"), int(port)))
+except OSError:
+    sys.exit(1)
+PY
 }
 
 # write_config — the ready configuration. Both tiers of a service are the same weights, the same
@@ -124,10 +140,12 @@ prepare_card() {
     if [ "$PORT" != 8080 ]; then CARD=gpu0-$PORT; fi
     PLUGIN=$(find "$ROOT_DIR/build/sim" -maxdepth 1 -name '*.so' 2>/dev/null | head -n 1)
     [ -n "$PLUGIN" ] || die "the simulated accelerator's plug-in is not built (build/sim)"
-    # Left over from a run that was killed, or lost by the last demonstration: a fresh one.
+    # Left over from a run that was killed, or lost by the last demonstration: a fresh one. A card
+    # that a process still uses is not destroyed, and creating it again fails with the reason.
     "$BIN" sim destroy "$CARD" >/dev/null 2>&1 || true
     "$BIN" sim create "$CARD" --capacity 2GiB >/dev/null ||
-        die "the simulated card '$CARD' could not be created"
+        die "the simulated card '$CARD' could not be created (reason above)"
+    CARD_MADE=1
 }
 
 # address_of CONFIG — host:port of the configuration's listen line, or the default.
@@ -144,7 +162,7 @@ finish() {
         kill -TERM "$GATEWAY" 2>/dev/null || true
         wait "$GATEWAY" 2>/dev/null || true
     fi
-    if [ "$GPU_KIND" = sim ] && [ -n "${CARD:-}" ]; then
+    if [ "$CARD_MADE" = 1 ]; then
         "$BIN" sim destroy "$CARD" >/dev/null 2>&1 || true
     fi
     exit "$status"
@@ -159,6 +177,9 @@ main() {
     trap 'exit 143' TERM
     if [ -z "$CONFIG" ]; then
         CONFIG=$STATE_DIR/failsoft-$PORT.yaml
+        [[ $PORT =~ ^[0-9]+$ ]] && [ "$PORT" -ge 1 ] && [ "$PORT" -le 65535 ] ||
+            die "PORT is '$PORT'; a number from 1 to 65535"
+        require_free_port "127.0.0.1:$PORT"
         choose_engine
         if [ "$GPU_KIND" = sim ]; then
             prepare_card
