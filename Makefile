@@ -67,7 +67,7 @@ fuzz:
 
 bench: build
 	@setup/packages.sh bench
-	@setup/bench.sh
+	@python3 bench/run.py --bin build/src/failsoft --tools build/bench $(BENCH_ARGS)
 
 clean:
 	rm -rf build build-asan build-clang build-fuzz .deps

@@ -17,6 +17,7 @@ main() {
         exec 9>&- # the tests may run for minutes; nobody has to wait for that
         export FAILSOFT_BIN=$ROOT_DIR/build/src/failsoft
         export FAILSOFT_ENGINE=$engine/llama-server
+        export FAILSOFT_REQUIRE_ENGINE=1 # here everything is provided: nothing may be skipped
         export FAILSOFT_CHAT_MODEL FAILSOFT_EMBED_MODEL FAILSOFT_SIM_PLUGIN FAILSOFT_PYTEST
         FAILSOFT_CHAT_MODEL=$(sed -n 1p <<<"$models")
         FAILSOFT_EMBED_MODEL=$(sed -n 2p <<<"$models")
