@@ -202,7 +202,7 @@ enum config_severity {
 struct config_problem {
     enum config_severity severity;
     uint32_t line;   /* from 1; 0: the file as a whole */
-    uint32_t column; /* from 1, in bytes */
+    uint32_t column; /* from 1, in characters */
     char *message;   /* one sentence: the token, what is allowed, a suggestion */
 };
 
