@@ -38,10 +38,11 @@ struct json_scan_error {
 };
 
 /*
- * Validates text as exactly one JSON value (white space around it allowed, a BOM is an error).
+ * Validates text as exactly one JSON value (white space around it allowed, a BOM is an error, and so
+ * is a \u escape of half a surrogate pair). Numbers may have any size and keys may repeat.
  * If it is an object, `on_member` (may be NULL) is called for each top-level member, in order,
  * while scanning, before the rest is known to be valid. *ret_kind is the kind of the value.
- * 0; -EBADMSG with *ret_error filled. Time: linear. Memory: none.
+ * 0; -EBADMSG with *ret_error (may be NULL) filled. Time: linear. Memory: none.
  */
 int json_scan(struct span text, void (*on_member)(void *ctx, const struct json_member *m), void *ctx,
               enum json_kind *ret_kind, struct json_scan_error *ret_error);
@@ -49,7 +50,7 @@ int json_scan(struct span text, void (*on_member)(void *ctx, const struct json_m
 /*
  * Resolves the escapes of a raw string value (with its quotes, known valid) into out, terminated.
  * 0; -EMSGSIZE when out is too small; -EINVAL when it is not a string or has an unpaired surrogate
- * or an embedded NUL.
+ * or an embedded NUL. What out holds after an error is not specified.
  */
 int json_scan_get_string(struct span raw, char *out, size_t out_size);
 
