@@ -7,7 +7,7 @@
  *   create → add(event)… → finish → destroy
  *
  * Sources: llama-server v0.4.0, server-task.cpp: to_json_oaicompat_chat and its streamed twin, and
- * the same pairs for completions, responses and Anthropic messages.
+ * the same pairs for completions and responses.
  */
 #ifndef FAILSOFT_API_ASSEMBLE_H
 #define FAILSOFT_API_ASSEMBLE_H
@@ -25,11 +25,12 @@ struct api_assembly;
 
 /*
  * True when a non-streamed request of this route can be fetched as a stream from llama-server and
- * put together without loss. False: fetch it as it is.
+ * put together without loss. False: fetch it as it is. Anthropic messages are not among them: when
+ * the first token is half a character, the engine leaves message_start out, and with it the counts.
  */
 bool api_assembly_can(const struct api_route *route, const struct api_request *request);
 
-/* For chat, completions, responses and messages. max_bytes caps what is held. 0; -EINVAL (other
+/* For chat, completions and responses. max_bytes caps what is held. 0; -EINVAL (other
  * operation); -ENOMEM. */
 int api_assembly_create(enum api_operation operation, size_t max_bytes, struct api_assembly **ret);
 void api_assembly_destroy(struct api_assembly *a);

@@ -15,11 +15,12 @@
 #include <stddef.h>
 
 enum {
-    API_EDIT_SPLICES_MAX = 8,
+    API_EDIT_DEFAULTS_MAX = 32,
+    API_EDIT_SPLICES_MAX = 24, /* defaults replaced in place, and the members named below */
     API_EDIT_PARTS_MAX = 2 * API_EDIT_SPLICES_MAX + 1,
 };
 
-/* A member that is added when the body has none of that name. */
+/* A member that is added when the body has none of that name, or null. */
 struct api_default {
     const char *name;    /* e.g. "temperature" */
     const char *literal; /* valid JSON, e.g. "0.8" */
@@ -46,9 +47,9 @@ struct api_edit {
 
 /*
  * Works out the splices. For a multipart body only `model` is applied. A body of another kind is
- * passed unchanged. The request (its body) must outlive the edit. 0; -ENOMEM; -EMSGSIZE (defaults
- * beyond 64 KiB); -EINVAL (a model name that cannot stand in a form field).
- * On failure there is nothing to free.
+ * passed unchanged. The request (its body) must outlive the edit. 0; -ENOMEM; -EMSGSIZE (more
+ * than API_EDIT_DEFAULTS_MAX defaults or 64 KiB of text); -EINVAL (a
+ * model name that cannot stand in a form field). On failure there is nothing to free.
  */
 int api_edit_prepare(const struct api_request *request, const struct api_edit_options *options,
                      struct api_edit *ret);

@@ -21,7 +21,7 @@
 enum api_event_kind {
     API_EVENT_EMPTY = 0, /* comment, id or retry only, empty data: to be dropped */
     API_EVENT_OPENING,   /* role-only chunk, message_start, response.created: held back */
-    API_EVENT_PROGRESS,  /* llama-server prompt_progress, pings: no output, no sign of tokens */
+    API_EVENT_PROGRESS,  /* llama-server prompt_progress, pings: no sign of tokens */
     API_EVENT_OUTPUT,    /* text, reasoning, tool call, refusal, audio … or unknown */
     API_EVENT_OTHER,     /* usage and other closing notes: nothing that a client acts on */
     API_EVENT_FINISH,    /* carries a finish reason and no output */
@@ -29,6 +29,13 @@ enum api_event_kind {
     API_EVENT_ERROR,     /* `error` is filled */
     API_EVENT_BROKEN,    /* not JSON, not UTF-8, or not framed */
 };
+
+/*
+ * What to do with each kind: EMPTY is dropped always; PROGRESS unless the client asked for it (pings
+ * of the Anthropic dialect may be dropped, too); OPENING and OTHER wait for the first output and go
+ * out with it; OUTPUT, FINISH and DONE are the commit point. ends_stream gives DONE even where the
+ * event carries output as well (Ollama's last line, a transcript at once): look at `output`.
+ */
 
 /* What a worker said about a failure, in its own words. */
 struct api_event_error {

@@ -37,6 +37,9 @@ enum api_member {
     API_MEMBER_TOP_LOGPROBS,
     API_MEMBER_N_PROBS,
     API_MEMBER_VERBOSE,
+    API_MEMBER_N_INDENT,
+    API_MEMBER_STOP,
+    API_MEMBER_NAME, /* Ollama's older word for model; looked at in that dialect only */
     API_MEMBER_COUNT,
 };
 
