@@ -11,8 +11,7 @@ import yaml
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "fakes")]
 
-from fake_engines import FakeLlama, FakeOllama  # noqa: E402
-from fake_upstream import FakeUpstream  # noqa: E402
+from fake_engines import FakeLlama  # noqa: E402
 from rig_config import two_tiers  # noqa: E402
 from rig_gateway import Gateway, binary  # noqa: E402
 
@@ -118,6 +117,3 @@ def engine_files():
             pytest.fail(message)
         pytest.skip(message)
     return files
-
-
-__all__ = ["FakeUpstream", "FakeOllama"]

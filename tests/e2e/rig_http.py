@@ -190,6 +190,9 @@ class Client:
             raise BadFraming(f"line does not end in CRLF: {line!r}")
         return line[:-1]
 
+    def read_line(self, timeout=None):
+        return self._line(time.monotonic() + (timeout or self.timeout))
+
     def read_head(self, timeout=None):
         deadline = time.monotonic() + (timeout or self.timeout)
         while True:

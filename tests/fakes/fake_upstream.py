@@ -102,6 +102,7 @@ class Received:
     connection: "Connection"
     closed_at: float = None
     error: str = None
+    sent: bytearray = field(default_factory=bytearray)  # body bytes answered, without framing
     _closed: threading.Event = field(default_factory=threading.Event)
     _answered: threading.Event = field(default_factory=threading.Event)
 
@@ -308,6 +309,8 @@ class Connection(asyncio.Protocol):
     async def send(self, data):
         """Body bytes, in a chunk of their own when the body is chunked."""
         if data:
+            if len(self.current.sent) < RAW_KEPT_BYTES:
+                self.current.sent += data
             await self.write(self._framed(data))
 
     def _framed(self, data):
@@ -471,6 +474,7 @@ class Connection(asyncio.Protocol):
         level = spec.get("level", "body")
         if level == "socket":
             data = bytes(collector.framed)
+            self.current.sent += collector.out
         cuts = spec.get("at")
         if cuts is None:
             cuts = range(spec["every"], len(data), spec["every"])
