@@ -46,13 +46,13 @@ struct worker_options {
     /* Managed. */
     const char *engine_path; /* a path, or a bare name that is looked up on PATH */
     const char *model_path;
-    const char *run_dir; /* for the socket; NULL: chosen, see worker_run_dir_default() */
-    bool embeddings;     /* an embeddings service */
-    uint32_t context_tokens; /* for one slot; 0: the model's own, shared by the slots */
-    uint32_t slots;          /* 0 is 1 */
-    uint32_t threads;        /* 0: by affinity and cgroup quota; more than those are cut to them on CPU tiers */
-    int32_t gpu_layers;      /* -1: all */
-    int flash_attention;     /* enum config_switch */
+    const char *run_dir;      /* for the socket; NULL: chosen, see run_dir.h */
+    bool embeddings;          /* an embeddings service */
+    uint32_t context_tokens;  /* for one slot; 0: the model's own, shared by the slots */
+    uint32_t slots;           /* 0 is 1 */
+    uint32_t threads;         /* 0: by affinity and cgroup quota; never more than those */
+    int32_t gpu_layers;       /* -1: all */
+    int flash_attention;      /* enum config_switch */
     const char *cache_type_k; /* NULL: f16 */
     const char *cache_type_v;
     uint32_t cache_ram_mib; /* cap of the host prompt cache, counted in MiB; 0: none */
@@ -61,6 +61,8 @@ struct worker_options {
     const char *device_name; /* as configured, for messages */
     const char *sim_card;    /* device sim */
     const char *sim_plugin;
+    bool require_device; /* an engine that loads on the CPU although layers were to be offloaded has
+                            failed: a second CPU worker that calls itself GPU helps nobody */
     int oom_score_above; /* added to the gateway's own oom_score_adj */
     const struct worker_pair *sampling; /* JSON name → literal; the known ones become flags */
     size_t sampling_count;
@@ -73,14 +75,16 @@ struct worker_options {
     uint64_t stop_grace_ms;
     uint64_t backoff_ms; /* first pause before a restart; doubled each time */
     uint64_t backoff_max_ms;
-    uint64_t settled_ms; /* ready for this long: the next pause is the first again */
-    uint64_t failed_pause_ms;  /* pause in state failed */
-    uint32_t failed_starts;    /* this many starts in a row without ready: failed */
-    uint64_t memory_wait_ms;   /* at most, for the memory of the last process to be back */
+    uint64_t settled_ms;      /* ready for this long: the next pause is the first again */
+    uint64_t failed_pause_ms; /* pause in state failed */
+    uint32_t failed_starts;   /* this many starts in a row without ready: failed */
+    uint64_t
+        memory_wait_ms; /* at most, for memory of the last process that is seen not to be back */
+    uint64_t memory_settle_ms; /* after the exit, where nobody can see whether it is back */
     uint64_t memory_poll_ms;
 };
 
-/* Every default: (0.5 s doubling to 30 s, 5 s grace), one slot, CPU. */
+/* Every default: one slot, CPU, restart pauses of 0.5 s doubling to 30 s, 5 s of grace. */
 void worker_options_init(struct worker_options *o);
 
 /*
@@ -101,12 +105,5 @@ void worker_options_free(struct worker_options *copy);
 
 const char *worker_engine_name(enum worker_engine engine); /* "llama-server", … */
 const char *worker_device_name(enum worker_device device);
-
-/*
- * Where sockets go when nothing is configured: $XDG_RUNTIME_DIR/failsoft-PID, else
- * /tmp/failsoft-UID-PID. Made (0700) by the first managed worker and removed by the last one
- * destroyed when empty. 0; -ENAMETOOLONG.
- */
-int worker_run_dir_default(char *out, size_t out_size);
 
 #endif

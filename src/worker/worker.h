@@ -108,7 +108,7 @@ void worker_recycle(struct worker *w, const char *reason, bool force);
 
 /*
  * A connect to a worker in state ready was refused or reset: looks at the process at once, so that
- * an exit that the kernel has not told us yet is seen. External: looks for the engine's kind again.
+ * an exit is seen before the loop comes to report it. External: looks for the engine's kind again.
  */
 void worker_suspect(struct worker *w);
 

@@ -1,0 +1,256 @@
+/*
+ * One HTTP question at a time, and the judging of answers; see probe.h. Body shapes: llama.cpp
+ * tools/server/README.md (/health, /props), ollama docs/api.md (/api/version), OpenAI /v1/models.
+ */
+#include "worker/probe.h"
+
+#include "http/fields.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <yyjson.h>
+
+/* --- judging --- */
+
+static bool looks_like_html(struct span body)
+{
+    struct span text = span_trim(body);
+
+    while (text.len > 0 && (text.ptr[0] == '\n' || text.ptr[0] == '\r' || text.ptr[0] == '\t')) {
+        text.ptr++;
+        text.len--;
+    }
+    return text.len > 0 && text.ptr[0] == '<';
+}
+
+static bool string_is(yyjson_val *value, const char *text)
+{
+    return yyjson_is_str(value) && strcmp(yyjson_get_str(value), text) == 0;
+}
+
+/* {"error":{"message":"Loading model",…}} or, in old builds, {"status":"loading model"}. */
+static bool says_loading(yyjson_val *root)
+{
+    yyjson_val *message = yyjson_obj_get(yyjson_obj_get(root, "error"), "message");
+    const char *status = yyjson_get_str(yyjson_obj_get(root, "status"));
+    const char *text = yyjson_get_str(message);
+
+    return (text != NULL && span_find_nocase(span_from_str(text), SPAN_LIT("loading")) >= 0) ||
+           (status != NULL && span_find_nocase(span_from_str(status), SPAN_LIT("loading")) >= 0);
+}
+
+static void quote_start(struct span body, char *out, size_t out_size)
+{
+    size_t n = body.len < 40 ? body.len : 40;
+
+    n = n < out_size - 1 ? n : out_size - 1;
+    for (size_t i = 0; i < n; i++)
+        out[i] = body.ptr[i] >= 0x20 && body.ptr[i] < 0x7f ? body.ptr[i] : ' ';
+    out[n] = '\0';
+}
+
+enum probe_health probe_judge_health(int status, struct span body, char *why, size_t why_size)
+{
+    yyjson_doc *doc = body.len > 0 ? yyjson_read(body.ptr, body.len, 0) : NULL;
+    yyjson_val *root = yyjson_doc_get_root(doc);
+    enum probe_health health = PROBE_HEALTH_NOT_YET;
+    char start[48];
+
+    quote_start(body, start, sizeof(start));
+    if (says_loading(root)) {
+        snprintf(why, why_size, "loading the model");
+        health = PROBE_HEALTH_LOADING;
+    } else if (status == 200 && (string_is(yyjson_obj_get(root, "status"), "ok") ||
+                                 /* builds of 2024: all slots busy, so it does work */
+                                 string_is(yyjson_obj_get(root, "status"), "no slot available"))) {
+        why[0] = '\0';
+        health = PROBE_HEALTH_READY;
+    } else if (status == 200) {
+        snprintf(why, why_size,
+                 "unknown server type: /health answered 200 with %s instead of {\"status\":\"ok\"}",
+                 looks_like_html(body) ? "HTML" : (root != NULL ? "other JSON" : "no JSON"));
+        health = PROBE_HEALTH_STRANGER;
+    } else {
+        snprintf(why, why_size, "/health answered %d %s", status, start);
+    }
+    yyjson_doc_free(doc);
+    return health;
+}
+
+static const struct {
+    const char *path;
+    enum worker_engine engine;
+} engine_steps[PROBE_ENGINE_STEPS] = {
+    {"/props", WORKER_ENGINE_LLAMA_SERVER},
+    {"/api/version", WORKER_ENGINE_OLLAMA},
+    {"/v1/models", WORKER_ENGINE_OPENAI},
+};
+
+const char *probe_engine_path(unsigned step)
+{
+    return step < PROBE_ENGINE_STEPS ? engine_steps[step].path : NULL;
+}
+
+/* Bodies may be cut (a chat template, a long list), so they are searched and not parsed. */
+static bool has(struct span body, const char *text)
+{
+    return span_find(body, span_from_str(text)) >= 0;
+}
+
+enum worker_engine probe_judge_engine(unsigned step, int status, struct span body)
+{
+    bool object = body.len > 0 && span_trim(body).len > 0 && span_trim(body).ptr[0] == '{';
+
+    if (step >= PROBE_ENGINE_STEPS || !object)
+        return WORKER_ENGINE_UNKNOWN;
+    switch (engine_steps[step].engine) {
+    case WORKER_ENGINE_LLAMA_SERVER:
+        if ((status == 200 && has(body, "\"default_generation_settings\"")) ||
+            (status == 503 && (has(body, "Loading model") || has(body, "loading model"))))
+            return WORKER_ENGINE_LLAMA_SERVER;
+        break;
+    case WORKER_ENGINE_OLLAMA:
+        if (status == 200 && has(body, "\"version\""))
+            return WORKER_ENGINE_OLLAMA;
+        break;
+    case WORKER_ENGINE_OPENAI:
+        if (status == 200 && has(body, "\"data\""))
+            return WORKER_ENGINE_OPENAI;
+        /* Behind an API key it still answers in the API's shape. */
+        if ((status == 401 || status == 403) && has(body, "\"error\""))
+            return WORKER_ENGINE_OPENAI;
+        break;
+    case WORKER_ENGINE_UNKNOWN:
+    case WORKER_ENGINE_GENERIC: break;
+    }
+    return WORKER_ENGINE_UNKNOWN;
+}
+
+/* --- asking --- */
+
+static void probe_end(struct probe *p, struct probe_answer *answer)
+{
+    struct buf body = p->body;
+
+    p->call = NULL;
+    uv_timer_stop(&p->timer);
+    buf_init(&p->body, PROBE_BODY_BYTES);
+    if (answer->error == 0) {
+        answer->status = p->status;
+        answer->body = buf_span(&body);
+        answer->connected = true;
+    }
+    p->on_answer(answer, p->ctx);
+    buf_free(&body);
+}
+
+static void on_head(struct http_call *c, int status, const struct http_fields *fields, void *ctx)
+{
+    struct probe *p = ctx;
+
+    (void)c;
+    (void)fields;
+    p->status = status;
+    p->has_head = true;
+}
+
+static void on_body(struct http_call *c, struct span bytes, void *ctx)
+{
+    struct probe *p = ctx;
+    size_t room = PROBE_BODY_BYTES - p->body.len;
+    struct probe_answer answer = {0};
+
+    if (bytes.len <= room && buf_append_span(&p->body, bytes) == 0)
+        return;
+    /* More than anybody has to say here: judge by what there is. */
+    if (bytes.len > room)
+        buf_append(&p->body, bytes.ptr, room);
+    http_call_cancel(c);
+    probe_end(p, &answer);
+}
+
+static void on_done(struct http_call *c, void *ctx)
+{
+    struct probe_answer answer = {0};
+
+    (void)c;
+    probe_end(ctx, &answer);
+}
+
+static void on_fail(struct http_call *c, const struct http_call_failure *failure, void *ctx)
+{
+    struct probe_answer answer = {.error = failure->error, .connected = failure->connected};
+
+    (void)c;
+    probe_end(ctx, &answer);
+}
+
+static void on_timeout(uv_timer_t *timer)
+{
+    struct probe *p = timer->data;
+    struct probe_answer answer = {.error = -ETIMEDOUT};
+
+    if (p->call == NULL)
+        return;
+    answer.connected = http_call_is_connected(p->call);
+    http_call_cancel(p->call);
+    probe_end(p, &answer);
+}
+
+void probe_init(struct probe *p, uv_loop_t *loop, struct http_origin *origin,
+                void (*on_answer)(const struct probe_answer *answer, void *ctx), void *ctx)
+{
+    *p = (struct probe){.origin = origin, .on_answer = on_answer, .ctx = ctx};
+    buf_init(&p->body, PROBE_BODY_BYTES);
+    uv_timer_init(loop, &p->timer);
+    p->timer.data = p;
+}
+
+bool probe_is_running(const struct probe *p)
+{
+    return p->call != NULL;
+}
+
+int probe_start(struct probe *p, const char *path, uint64_t timeout_ms)
+{
+    static const struct http_call_handler handler = {
+        .on_head = on_head, .on_body = on_body, .on_done = on_done, .on_fail = on_fail};
+    struct http_fields fields;
+    struct http_call_request request = {
+        .method = SPAN_LIT("GET"),
+        .target = span_from_str(path),
+        .fields = &fields,
+        .fresh_connection = true,
+    };
+    int rc;
+
+    if (p->call != NULL)
+        return -EALREADY;
+    http_fields_init(&fields, 64);
+    rc = http_fields_add(&fields, SPAN_LIT("Accept"), SPAN_LIT("application/json"));
+    p->status = 0;
+    p->has_head = false;
+    if (rc == 0)
+        rc = http_call_start(p->origin, &request, &handler, p, &p->call);
+    http_fields_free(&fields);
+    if (rc == 0)
+        uv_timer_start(&p->timer, on_timeout, timeout_ms, 0);
+    return rc;
+}
+
+void probe_cancel(struct probe *p)
+{
+    if (p->call != NULL)
+        http_call_cancel(p->call);
+    p->call = NULL;
+    uv_timer_stop(&p->timer);
+    buf_free(&p->body);
+}
+
+void probe_close(struct probe *p, uv_close_cb on_closed, void *handle_data)
+{
+    probe_cancel(p);
+    p->timer.data = handle_data;
+    uv_close((uv_handle_t *)&p->timer, on_closed);
+}
