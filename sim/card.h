@@ -10,8 +10,8 @@
  *   - The block table is the truth; every sum is derived from it, none is stored.
  *   - A block appears or disappears by one store of its state word, so a process killed anywhere
  *     leaves a valid table; the lock is robust and the next one in repairs what is left.
- *   - An attachment belongs to one process, known by pid and start time. Every operation looks
- *     for the dead; what they held is `releasing` until the release delay has passed.
+ *   - An attachment belongs to one process, known by pid and start time. Every operation on
+ *     memory looks for the dead; what they held is `releasing` until the release delay has passed.
  *   - Two bytes are never handed out twice, and capacity is never exceeded unless spilling is on
  *     or capacity was lowered under what is in use (shown as overcommitted).
  *

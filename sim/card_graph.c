@@ -73,6 +73,7 @@ static int workspace_take(struct sim_card *card, uint64_t tokens)
     card->workspace_bytes = 0;
     if (need == 0)
         return 0;
+    sim_reap(card->shared, sim_now_ms());
     r = sim_alloc_locked(card, need, &id);
     if (r < 0)
         return -ENOMEM;
@@ -109,7 +110,7 @@ int sim_card_graph_begin(struct sim_card *card, uint64_t tokens, struct sim_loss
     for (;;) {
         uint32_t seen;
         bool armed;
-        int r = sim_lock(card);
+        int r = sim_lock_only(card);
 
         if (r < 0)
             return r;
@@ -175,7 +176,7 @@ int sim_card_graph_end(struct sim_card *card, uint64_t elapsed_ns, struct sim_lo
         uint64_t target_ns;
         uint64_t spent_ns;
         uint32_t seen;
-        int r = sim_lock(card);
+        int r = sim_lock_only(card);
 
         if (r < 0)
             return r;
@@ -194,7 +195,7 @@ int sim_card_graph_end(struct sim_card *card, uint64_t elapsed_ns, struct sim_lo
 
 int sim_card_check(struct sim_card *card, struct sim_loss *ret_loss)
 {
-    int r = sim_lock(card);
+    int r = sim_lock_only(card);
 
     if (r < 0)
         return r;

@@ -142,17 +142,25 @@ static int mutex_take(struct sim_shared *shared)
     return 0;
 }
 
-int sim_lock(struct sim_card *card)
+int sim_lock_only(struct sim_card *card)
 {
-    struct sim_shared *shared = card->shared;
-    int r = mutex_take(shared);
+    int r = mutex_take(card->shared);
 
     if (r < 0)
         return r;
-    shared->holder = (int32_t)getpid();
+    card->shared->holder = (int32_t)getpid();
     sim_point();
-    if (sim_reap(shared, sim_now_ms()))
-        change_publish(shared);
+    return 0;
+}
+
+int sim_lock(struct sim_card *card)
+{
+    int r = sim_lock_only(card);
+
+    if (r < 0)
+        return r;
+    if (sim_reap(card->shared, sim_now_ms()))
+        change_publish(card->shared);
     sim_point();
     return 0;
 }

@@ -85,6 +85,11 @@ struct sim_card {
 
 /* Takes the lock, repairs after a dead holder, and looks for the dead. 0 or -ETIMEDOUT. */
 int sim_lock(struct sim_card *card);
+/*
+ * The same without looking for the dead, which costs a read of /proc per process: for what is done
+ * for every token. An engine that somebody stops is so all but never stopped in here.
+ */
+int sim_lock_only(struct sim_card *card);
 /* `changed` moves the change number and wakes who waits for it. */
 void sim_unlock(struct sim_card *card, bool changed);
 int sim_lock_init(struct sim_shared *shared);

@@ -34,7 +34,7 @@
  * Of a program that was killed the memory comes back late, as that of an engine: its card is not
  * closed but left to be found without an owner.
  */
-static struct sim_card *left_behind;
+static struct sim_card *volatile left_behind;
 
 static int signals_open(sigset_t *ret_old)
 {

@@ -23,36 +23,35 @@ static const char *size_text(uint64_t bytes, char *out, size_t out_size)
     return units_format_bytes(bytes, out, out_size);
 }
 
-static void faults_print(const struct sim_snapshot *snapshot)
+static void faults_print(const struct sim_faults *faults)
 {
-    const struct sim_faults *faults = &snapshot->faults;
+    const char *before = " ";
     char size[24];
-    bool any = false;
 
     printf("  faults     ");
     if (faults->lost) {
-        printf(" lost (%s)", faults->lose_mode == SIM_LOSE_ABORT ? "processes abort"
-                                                                : "graphs fail");
-        any = true;
+        printf("%slost (%s)", before,
+               faults->lose_mode == SIM_LOSE_ABORT ? "processes abort" : "graphs fail");
+        before = ", ";
     }
     if (faults->lose_armed) {
-        printf(" lost after %" PRIu64 " graphs", faults->lose_after_graphs);
-        any = true;
+        printf("%slost after %" PRIu64 " graphs", before, faults->lose_after_graphs);
+        before = ", ";
     }
     if (faults->stalled) {
-        printf(" stalled");
-        any = true;
+        printf("%sstalled", before);
+        before = ", ";
     }
     if (faults->fail_next != 0) {
-        printf(" next %" PRIu64 " allocations fail", faults->fail_next);
-        any = true;
+        printf("%snext %" PRIu64 " allocations fail", before, faults->fail_next);
+        before = ", ";
     }
     if (faults->fail_above_bytes != 0) {
-        printf(" allocations above %s fail",
+        printf("%sallocations above %s fail", before,
                size_text(faults->fail_above_bytes, size, sizeof size));
-        any = true;
+        before = ", ";
     }
-    printf("%s\n", any ? "" : " none");
+    printf("%s\n", before[0] == ' ' ? " none" : "");
 }
 
 static void settings_print(const struct sim_settings *settings)
@@ -97,7 +96,7 @@ static void card_print(const struct sim_snapshot *snapshot)
     if (snapshot->spilled_bytes != 0)
         printf("  spilled     %s in host memory\n",
                size_text(snapshot->spilled_bytes, a, sizeof a));
-    faults_print(snapshot);
+    faults_print(&snapshot->faults);
     settings_print(&snapshot->settings);
     for (size_t i = 0; i < snapshot->n_processes; i++) {
         const struct sim_process *process = &snapshot->processes[i];
