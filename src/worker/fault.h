@@ -2,18 +2,18 @@
  * Names a fault from the evidence: HTTP status, error text, exit status, transport error, log line.
  * A pure function over tables; what it decides:
  *
- *   class        counts against the worker   goes on to the next tier   same worker again
- *   capacity     yes (throttles, teaches)    yes                        no
- *   device-lost  yes, at once, whole device  yes                        no
- *   engine-dead  yes                         yes                        after a restart
- *   driver       held for a person           yes                        no
- *   stall        yes                         yes                        no
- *   host-memory  yes                         yes                        no
- *   busy         no                          yes                        after Retry-After
- *   loading      no                          yes, or wait               when loaded
- *   request      no                          no                         no
- *   transient    yes, if it stays            yes                        once
- *   unknown      yes                         yes                        no
+ *   class        counts against the worker   next tier   same worker again   whole device
+ *   capacity     yes (throttles, teaches)    yes         no                  no
+ *   device-lost  yes, at once                yes         no                  yes
+ *   engine-dead  yes                         yes         after a restart     no
+ *   driver       yes, held for a person      yes         no                  yes
+ *   stall        yes                         yes         no                  no
+ *   host-memory  yes                         yes         no                  no
+ *   busy         no                          yes         after Retry-After   no
+ *   loading      no                          yes         when loaded         no
+ *   request      no                          no          no                  no
+ *   transient    yes, if it stays            yes         once                no
+ *   unknown      yes                         yes         no                  no
  *
  * Texts are matched by kind: case-insensitive, numbers free. Sources: the field cases named beside
  * each row of the table in fault.c.
