@@ -1,0 +1,332 @@
+/*
+ * `failsoft status`: asks a running gateway and shows the answer as a table. The gateway's words
+ * are somebody else's text by the time they are here: control characters do not reach the terminal.
+ */
+#include "cli/cli.h"
+
+#include "base/units.h"
+#include "cli/fetch.h"
+#include "config/address.h"
+#include "config/config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <yyjson.h>
+
+enum {
+    BODY_MAX_BYTES = 16 * 1024 * 1024,
+    TIMEOUT_MS = 5000,
+    WATCH_INTERVAL_MS = 1000,
+    URL_SIZE = ADDRESS_HOST_SIZE + 32,
+};
+
+static const char help[] =
+    "usage: failsoft status [--url URL | --config FILE] [--watch] [--json]\n\n"
+    "Shows services, tiers, workers and running requests of a running gateway.\n\n"
+    "  --url URL      where it listens, e.g. http://127.0.0.1:8080\n"
+    "  --config FILE  take the address from `listen` of this file\n"
+    "                 default of both: the usual configuration file, else http://127.0.0.1:8080\n"
+    "  --watch        again every second, until Ctrl-C\n"
+    "  --json         the gateway's own answer\n\n"
+    "exit status: 0 every service is served by its first tier, 1 degraded or unavailable,\n"
+    "             2 wrong usage, 3 no gateway answers there\n";
+
+static const char *text_of(yyjson_val *object, const char *key)
+{
+    const char *text = yyjson_get_str(yyjson_obj_get(object, key));
+
+    return text ? text : "";
+}
+
+static uint64_t number_of(yyjson_val *object, const char *key)
+{
+    return yyjson_get_uint(yyjson_obj_get(object, key));
+}
+
+/* Text for a terminal, cut to `width` characters' worth of bytes; control characters as `?`. */
+static const char *plain(const char *text, char *out, size_t out_size)
+{
+    size_t n = 0;
+
+    for (; text[n] && n + 1 < out_size; n++)
+        out[n] = (unsigned char)text[n] < 0x20 || text[n] == 0x7f ? '?' : text[n];
+    out[n] = '\0';
+    return out;
+}
+
+static int write_tier(struct buf *out, yyjson_val *tier)
+{
+    yyjson_val *worker = yyjson_obj_get(tier, "worker");
+    bool usable = yyjson_get_bool(yyjson_obj_get(tier, "usable"));
+    const char *availability = text_of(tier, "availability");
+    uint64_t retry_in_ms = number_of(tier, "retry_in_ms");
+    uint64_t slots = number_of(tier, "slots");
+    char name[24];
+    char state[32];
+    char limit[24] = "-";
+    char where[128];
+    char why[512];
+    char retry[24];
+    int r;
+
+    plain(text_of(tier, "name"), name, sizeof(name));
+    plain(strcmp(availability, "available") == 0 ? text_of(worker, "state") : availability, state,
+          sizeof(state));
+    plain(text_of(worker, "address"), where, sizeof(where));
+    plain(text_of(tier, "reason"), why, sizeof(why));
+    if (slots > 0)
+        snprintf(limit, sizeof(limit), "%" PRIu64, slots);
+    r = buf_printf(out, "  %c %-10s %-10s %4" PRIu64 "/%-4s %7" PRIu64 " %9" PRIu64 " %7" PRIu64
+                        "  %s %s\n",
+                   usable ? '*' : '!', name, state, number_of(tier, "running"), limit,
+                   number_of(tier, "waiting"), number_of(tier, "attempts_total"),
+                   number_of(tier, "attempts_failed"), text_of(worker, "engine"), where);
+    if (r == 0 && why[0])
+        r = buf_printf(out, "      why: %s\n", why);
+    if (r == 0 && retry_in_ms > 0)
+        r = buf_printf(out, "      next try in %s\n",
+                       units_format_duration_ms(retry_in_ms, retry, sizeof(retry)));
+    return r;
+}
+
+static int write_service(struct buf *out, yyjson_val *service)
+{
+    yyjson_val *tier;
+    yyjson_arr_iter tiers;
+    char name[136];
+    int r;
+
+    r = buf_printf(out, "\n%s (%s): %s — %" PRIu64 " requests, %" PRIu64 " done, %" PRIu64
+                        " failed, %" PRIu64 " cancelled, %" PRIu64 " moved to another tier\n"
+                        "    %-10s %-10s %9s %7s %9s %7s  worker\n",
+                   plain(text_of(service, "name"), name, sizeof(name)), text_of(service, "kind"),
+                   text_of(service, "state"), number_of(service, "requests_total"),
+                   number_of(service, "done"), number_of(service, "failed"),
+                   number_of(service, "cancelled"), number_of(service, "failovers"), "tier",
+                   "state", "running", "waiting", "attempts", "faults");
+    yyjson_arr_iter_init(yyjson_obj_get(service, "tiers"), &tiers);
+    while (r == 0 && (tier = yyjson_arr_iter_next(&tiers)) != NULL)
+        r = write_tier(out, tier);
+    return r;
+}
+
+static int write_requests(struct buf *out, yyjson_val *list)
+{
+    yyjson_arr_iter requests;
+    yyjson_val *q;
+    int r = 0;
+
+    if (yyjson_arr_size(list) > 0)
+        r = buf_printf(out, "\n%-22s %-16s %-12s %-11s %-10s %-10s %6s  degraded\n", "request",
+                       "service", "operation", "state", "tier", "age", "events");
+    yyjson_arr_iter_init(list, &requests);
+    while (r == 0 && (q = yyjson_arr_iter_next(&requests)) != NULL) {
+        char id[40];
+        char service[24];
+        char operation[20];
+        char degraded[80];
+        char age[24];
+
+        r = buf_printf(out, "%-22s %-16s %-12s %-11s %-10s %-10s %6" PRIu64 "  %s\n",
+                       plain(text_of(q, "id"), id, sizeof(id)),
+                       plain(text_of(q, "service"), service, sizeof(service)),
+                       plain(text_of(q, "operation"), operation, sizeof(operation)),
+                       text_of(q, "state"), text_of(q, "tier"),
+                       units_format_duration_ms(number_of(q, "age_ms"), age, sizeof(age)),
+                       number_of(q, "events_sent"),
+                       plain(text_of(q, "degraded"), degraded, sizeof(degraded)));
+    }
+    return r;
+}
+
+static int write_table(struct buf *out, yyjson_val *root, const char *url)
+{
+    yyjson_val *config = yyjson_obj_get(root, "config");
+    yyjson_arr_iter services;
+    yyjson_val *service;
+    char error[512];
+    char uptime[24];
+    int r;
+
+    plain(text_of(config, "error"), error, sizeof(error));
+    r = buf_printf(out, "failsoft %s at %s: %s, up %s, %" PRIu64 " connections\n",
+                   text_of(root, "version"), url, text_of(root, "state"),
+                   units_format_duration_ms(number_of(root, "uptime_ms"), uptime, sizeof(uptime)),
+                   number_of(root, "connections"));
+    if (r == 0 && error[0])
+        r = buf_printf(out, "the last reload was not taken: %s\n", error);
+    yyjson_arr_iter_init(yyjson_obj_get(root, "services"), &services);
+    while (r == 0 && (service = yyjson_arr_iter_next(&services)) != NULL)
+        r = write_service(out, service);
+    return r < 0 ? r : write_requests(out, yyjson_obj_get(root, "requests"));
+}
+
+static int tell_failure(const char *url, int error)
+{
+    if (error == -ECONNREFUSED)
+        fprintf(stderr, "failsoft status: nothing listens at %s; is `failsoft serve` running?\n",
+                url);
+    else if (error == -EHOSTUNREACH)
+        fprintf(stderr, "failsoft status: %s can not be reached\n", url);
+    else
+        fprintf(stderr, "failsoft status: %s: %s\n", url, strerrordesc_np(-error));
+    return CLI_EXIT_ENVIRONMENT;
+}
+
+static int print_status(const struct buf *body, const char *url, bool json, bool clear)
+{
+    yyjson_doc *doc = yyjson_read(body->data, body->len, 0);
+    yyjson_val *root = yyjson_doc_get_root(doc);
+    const char *state = text_of(root, "state");
+    int status = strcmp(state, "ready") == 0 ? CLI_EXIT_GOOD : CLI_EXIT_FINDING;
+    struct buf out;
+    int r = 0;
+
+    if (!doc || !state[0]) {
+        fprintf(stderr, "failsoft status: %s answers, but not as failsoft does\n", url);
+        yyjson_doc_free(doc);
+        return CLI_EXIT_ENVIRONMENT;
+    }
+    buf_init(&out, 2 * BODY_MAX_BYTES);
+    if (clear)
+        r = buf_append_str(&out, "\033[H\033[2J");
+    if (r == 0)
+        r = json ? buf_append(&out, body->data, body->len) : write_table(&out, root, url);
+    if (r == 0)
+        r = cli_print(&out);
+    buf_free(&out);
+    yyjson_doc_free(doc);
+    return r < 0 ? CLI_EXIT_ENVIRONMENT : status;
+}
+
+static int show_once(const char *url, bool json, bool clear)
+{
+    struct buf body;
+    int http_status = 0;
+    int status;
+    int r;
+
+    buf_init(&body, BODY_MAX_BYTES);
+    r = cli_fetch(url, "/failsoft/v1/status", TIMEOUT_MS, &body, &http_status);
+    if (r < 0) {
+        status = tell_failure(url, r);
+    } else if (http_status != 200) {
+        fprintf(stderr, "failsoft status: %s answers with HTTP status %d; is it failsoft?\n", url,
+                http_status);
+        status = CLI_EXIT_ENVIRONMENT;
+    } else {
+        status = print_status(&body, url, json, clear);
+    }
+    buf_free(&body);
+    return status;
+}
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal_number)
+{
+    (void)signal_number;
+    interrupted = 1;
+}
+
+static int watch(const char *url, bool json)
+{
+    struct sigaction action = {.sa_handler = on_interrupt};
+    const struct timespec pause = {WATCH_INTERVAL_MS / 1000,
+                                   (WATCH_INTERVAL_MS % 1000) * 1000000L};
+    bool terminal = isatty(STDOUT_FILENO) == 1;
+    int status = CLI_EXIT_GOOD;
+
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    while (!interrupted) {
+        status = show_once(url, json, terminal && !json);
+        /* A gateway that restarts is waited for; a closed pipe is not. */
+        if (ferror(stdout))
+            return CLI_EXIT_ENVIRONMENT;
+        nanosleep(&pause, NULL);
+    }
+    return status;
+}
+
+/* The address in `listen`, as a client on this machine reaches it. */
+static void url_from_config(const struct config *c, char *out, size_t out_size)
+{
+    const char *host = c->host;
+
+    if (strcmp(host, "0.0.0.0") == 0)
+        host = "127.0.0.1";
+    else if (strcmp(host, "::") == 0)
+        host = "::1";
+    if (strchr(host, ':'))
+        snprintf(out, out_size, "http://[%s]:%u", host, c->port);
+    else
+        snprintf(out, out_size, "http://%s:%u", host, c->port);
+}
+
+static int choose_url(const char *named, char *out, size_t out_size)
+{
+    struct config_report report;
+    struct config *c = NULL;
+    char path[PATH_MAX];
+    struct buf problems;
+    int r;
+
+    snprintf(out, out_size, "http://127.0.0.1:8080");
+    if (!named && config_find_default(path, sizeof(path)) < 0)
+        return CLI_EXIT_GOOD;
+    if (named && snprintf(path, sizeof(path), "%s", named) >= (int)sizeof(path))
+        return CLI_EXIT_USAGE;
+    config_report_init(&report);
+    r = config_load_file(path, &c, &report);
+    if (r == 0) {
+        url_from_config(c, out, out_size);
+    } else {
+        buf_init(&problems, BODY_MAX_BYTES);
+        if (cli_write_problems(&report, &problems) == 0 && problems.len > 0)
+            fwrite(problems.data, 1, problems.len, stderr);
+        buf_free(&problems);
+    }
+    config_free(c);
+    config_report_free(&report);
+    return r == 0 ? CLI_EXIT_GOOD : CLI_EXIT_ENVIRONMENT;
+}
+
+int cli_status_main(int argc, char **argv)
+{
+    bool json = false;
+    bool again = false;
+    const char *url = NULL;
+    const char *config = NULL;
+    char chosen[URL_SIZE];
+    struct address_url parsed;
+    const char *why;
+    const struct cli_flag flags[] = {{"--json", CLI_FLAG_SWITCH, &json, NULL},
+                                     {"--watch", CLI_FLAG_SWITCH, &again, NULL},
+                                     {"--url", CLI_FLAG_VALUE, NULL, &url},
+                                     {"--config", CLI_FLAG_VALUE, NULL, &config},
+                                     {NULL, CLI_FLAG_SWITCH, NULL, NULL}};
+    const struct cli_arguments arguments = {"status", help, flags, NULL};
+    int status;
+
+    if (cli_read_arguments(&arguments, argc, argv, &status) < 0)
+        return status;
+    if (url && address_parse_url(url, &parsed, &why) < 0) {
+        fprintf(stderr, "failsoft status: --url `%s` %s\n", url, why);
+        return CLI_EXIT_USAGE;
+    }
+    if (!url) {
+        status = choose_url(config, chosen, sizeof(chosen));
+        if (status != CLI_EXIT_GOOD)
+            return status;
+        url = chosen;
+    }
+    return again ? watch(url, json) : show_once(url, json, false);
+}
