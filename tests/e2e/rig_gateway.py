@@ -226,9 +226,12 @@ class Gateway:
     def status(self):
         return self.call("GET", "/failsoft/v1/status").json()
 
+    def service(self, name="chat"):
+        return next(s for s in self.status()["services"] if s["name"] == name)
+
     def tiers(self, service="chat"):
-        """The tiers of a service from the status API, by name."""
-        return {t["tier"]: t for t in self.status()["tiers"] if t["service"] == service}
+        """The tiers of a service by name, each with what its worker says merged in."""
+        return {t["name"]: {**t, **t["worker"]} for t in self.service(service)["tiers"]}
 
     def metrics(self):
         """{'name{labels}': value}"""
@@ -285,9 +288,17 @@ class Gateway:
         finally:
             self.kill()
 
+    def _open_requests(self):
+        """Every accepted request has reached exactly one terminal state."""
+        if not eventually(lambda: self.status()["requests"] == [], IDLE_DEADLINE_S):
+            return [f"requests that never ended: {self.status()['requests']}"]
+        return [f"outcomes do not add up: {s}" for s in self.status()["services"]
+                if s["requests_total"] != s["done"] + s["failed"] + s["cancelled"]]
+
     def _finish(self, expect_children, idle_sockets):
         problems = []
         if self.process.poll() is None and self.port is not None:
+            problems += self._open_requests()
             if not eventually(lambda: len(self.open_sockets()) <= idle_sockets, IDLE_DEADLINE_S):
                 problems.append(f"sockets left open when idle: {len(self.open_sockets())}"
                                 f" (expected {idle_sockets})")

@@ -354,8 +354,7 @@ def test_f59_own_health_does_not_wait_for_workers(gateway, gpu, cpu):
     replies = [gateway.call("GET", "/healthz", timeout=1) for _ in range(100)]
     assert all(r.status == 200 for r in replies)
     assert eventually(lambda: gateway.call("GET", "/readyz", timeout=1).status == 503, 8)
-    status = gateway.status()
-    assert status["ready"] is False
+    assert gateway.status()["state"] not in ("ok", "ready")
     for client in running:
         client.close()
     gpu.resume_accept()

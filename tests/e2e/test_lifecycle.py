@@ -38,13 +38,13 @@ def test_good_reload_swaps_without_dropping(start_gateway, fakes, gpu, cpu):
     other = fakes(says=["N1", " N2"], model="fake-new")
     start = gateway.reload(two_tiers(other, cpu, stall_timeout="20s"))
     gateway.wait_log("reload|configuration", start=start)
-    assert eventually(lambda: gateway.status()["config_generation"] == 2, 5)
+    assert eventually(lambda: gateway.status()["config"]["generation"] == 2, 5)
     assert gateway.chat().json()["choices"][0]["message"]["content"] == "N1 N2"
     gpu.gate("go").set()
     reply = running.read_body()
     assert reply.text() == "ab" and reply.events()[-1]["data"] == "[DONE]"
     running.close()
-    assert not gateway.status()["config_error"]
+    assert not gateway.status()["config"]["error"]
 
 
 def test_reload_adds_and_removes_services(start_gateway, gpu, cpu):
@@ -67,15 +67,15 @@ def test_bad_reload_changes_nothing(start_gateway, gpu, cpu, bad, expected):
     running = held_stream(gateway, gpu)
     start = gateway.reload(bad)
     gateway.wait_log(expected, start=start)
-    assert eventually(lambda: gateway.status()["config_error"], 5)
-    assert gateway.status()["config_generation"] == 1
+    assert eventually(lambda: gateway.status()["config"]["error"], 5)
+    assert gateway.status()["config"]["generation"] == 1
     assert gateway.chat().status == 200
     gpu.gate("go").set()
     assert running.read_body().text() == "ab"
     running.close()
     gateway.reload(two_tiers(gpu, cpu))
-    assert eventually(lambda: gateway.status()["config_generation"] == 2, 5)
-    assert not gateway.status()["config_error"]
+    assert eventually(lambda: gateway.status()["config"]["generation"] == 2, 5)
+    assert not gateway.status()["config"]["error"]
 
 
 def test_reload_with_the_file_gone(start_gateway, gpu, cpu):
@@ -83,7 +83,7 @@ def test_reload_with_the_file_gone(start_gateway, gpu, cpu):
     gateway.allow_log(r"failsoft\.yaml", "reload", "configuration")
     gateway.config_path.unlink()
     gateway.process.send_signal(signal.SIGHUP)
-    assert eventually(lambda: gateway.status()["config_error"], 5)
+    assert eventually(lambda: gateway.status()["config"]["error"], 5)
     assert gateway.chat().status == 200
 
 
@@ -93,7 +93,7 @@ def test_reload_storm_under_load(start_gateway, gpu, cpu):
         gateway.reload(two_tiers(gpu, cpu, first_event_timeout=f"{700 + number}ms"))
         assert gateway.chat(stream=True).text() in (gpu.text, cpu.text)
         assert gateway.chat().status == 200
-    assert eventually(lambda: gateway.status()["config_generation"] > 2, 5)
+    assert eventually(lambda: gateway.status()["config"]["generation"] > 2, 5)
 
 
 # --- starting
@@ -149,7 +149,7 @@ def test_status_command(start_gateway, gpu, cpu):
     gateway.chat()
     result = run_failsoft("status", "--url", gateway.url, "--json")
     assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout)["tiers"]
+    assert json.loads(result.stdout)["services"][0]["tiers"]
     result = run_failsoft("status", "--url", gateway.url)
     assert result.returncode == 0 and "gpu" in result.stdout and "cpu" in result.stdout
 
@@ -247,10 +247,12 @@ def test_metrics_count_what_happened(gateway, gpu, cpu):
     gateway.chat(stream=True)
     metrics = gateway.metrics()
     assert all(name.startswith("failsoft_") for name in metrics), list(metrics)[:5]
-    requests = {n: v for n, v in metrics.items() if "requests" in n and 'service="chat"' in n}
-    assert sum(v for n, v in requests.items() if "done" in n) == 2, requests
-    failovers = [v for n, v in metrics.items() if "failover" in n and 'service="chat"' in n]
-    assert sum(failovers) == 1
+    assert metrics['failsoft_requests_total{service="chat"}'] == 2
+    assert metrics['failsoft_requests_ended_total{service="chat",outcome="done"}'] == 2
+    assert metrics['failsoft_failovers_total{service="chat"}'] == 1
+    assert metrics['failsoft_attempts_failed_total{service="chat",tier="gpu"}'] >= 1
+    assert metrics['failsoft_attempts_total{service="chat",tier="cpu"}'] == 1
+    assert metrics['failsoft_config_generation'] == 1
     text = gateway.call("GET", "/metrics")
     assert text.get("Content-Type").startswith("text/plain")
 
@@ -265,7 +267,7 @@ def test_every_request_has_one_outcome(gateway, gpu, cpu):
     client.close()
     gateway.chat(model="nope")
     assert eventually(lambda: gateway.status()["requests"] == [], 3)
-    chat = next(s for s in gateway.status()["services"] if s["service"] == "chat")
+    chat = gateway.service("chat")
     assert (chat["done"], chat["failed"], chat["cancelled"]) == (1, 1, 1)
     assert chat["requests_total"] == 3 and chat["cut_after_commit"] == 1
 

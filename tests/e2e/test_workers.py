@@ -1,0 +1,115 @@
+"""Managed workers whose engine never works: one clear sentence, no restart storm, and the other
+tier serves. Engines here are tiny scripts; the real one is in test_real_engine.py."""
+
+import re
+import stat
+
+import pytest
+
+from rig_config import gateway_config, service, tier
+from rig_gateway import eventually
+
+GGUF = b"GGUF" + (3).to_bytes(4, "little") + (0).to_bytes(8, "little") + (0).to_bytes(8, "little")
+
+
+@pytest.fixture
+def managed(start_gateway, cpu, tmp_path):
+    """A gateway with a managed cpu-less gpu tier on a script engine, and an external cpu tier."""
+    def start(script, model=GGUF, wait=True, **options):
+        engine = tmp_path / "llama-server"
+        engine.write_text("#!/bin/sh\n" + script)
+        engine.chmod(engine.stat().st_mode | stat.S_IXUSR)
+        path = tmp_path / "model.gguf"
+        if model is not None:
+            path.write_bytes(model)
+        worker = {"name": "hybrid", "model": str(path), "gpu_layers": 0, "stop_grace": "300ms",
+                  "restart": {"backoff": "200ms", "backoff_max": "2s"}, **options}
+        config = gateway_config({"chat": service(worker, tier("cpu", cpu))},
+                                engine=str(engine))
+        gateway = start_gateway(config, expect_children=None, wait=wait)
+        gateway.allow_log("hybrid|worker|chat")
+        return gateway
+    return start
+
+
+def sentence_of(gateway):
+    return gateway.tiers()["hybrid"]["reason"]
+
+
+@pytest.mark.parametrize("script, words", [
+    ("echo 'cannot frobnicate' >&2; exit 7\n", "exit|7|frobnicate"),
+    ("kill -SEGV $$\n", "signal|SEGV|segfault|11"),
+], ids=["exits", "crashes"])
+def test_engine_that_exits_at_once(managed, cpu, script, words):
+    gateway = managed(script)
+    assert eventually(lambda: gateway.tiers()["hybrid"]["restarts"] >= 1, 5)
+    for _ in range(3):
+        assert gateway.chat().tier == "cpu"
+    assert re.search(words, sentence_of(gateway), re.I), sentence_of(gateway)
+    assert eventually(lambda: gateway.tiers()["hybrid"]["state"] in ("backoff", "failed"), 5)
+    assert gateway.tiers()["hybrid"]["restarts"] <= 6, "a restart storm"
+
+
+def test_engine_that_never_gets_ready(managed):
+    gateway = managed("exec sleep 600\n", load_timeout="1s")
+    assert gateway.chat().tier == "cpu", "a request waited for an engine that is only starting"
+    assert eventually(lambda: gateway.tiers()["hybrid"]["restarts"] >= 1
+                      or gateway.tiers()["hybrid"]["state"] in ("backoff", "failed"), 10)
+    assert re.search(r"ready|load", sentence_of(gateway)), sentence_of(gateway)
+
+
+def test_engine_that_ignores_term(managed):
+    gateway = managed("trap '' TERM\nwhile :; do sleep 0.1; done\n")
+    assert eventually(gateway.children, 5)
+    assert gateway.stop(10) == 0
+    gateway.may_exit = True
+
+
+def test_engine_that_floods_its_log(managed):
+    gateway = managed("head -c 3000000 /dev/zero | tr '\\0' x >&2\n"
+                      "head -c 100000 /dev/zero >&2\nexec sleep 600\n")
+    assert gateway.chat().tier == "cpu"
+    assert eventually(lambda: any("sleep" in c for c in gateway.children().values()), 10), \
+        "the engine hangs on its own output"
+    assert max(map(len, gateway.log())) < 8192
+
+
+@pytest.mark.parametrize("model, words", [
+    (None, r"no such file|missing|not found|does not exist"),
+    (b"<!DOCTYPE html><html>", r"GGUF"),
+    (b"", r"GGUF|empty"),
+    (b"\0\0\0\0" * 100, r"GGUF"),
+], ids=["missing", "html", "empty", "zeros"])
+def test_model_that_is_none(managed, model, words):
+    """Told in one sentence, with the path: at start, or as the worker's state."""
+    gateway = managed("exec sleep 600\n", model=model, wait=False)
+
+    def told():
+        return [line for line in gateway.log() if "model.gguf" in line]
+
+    assert eventually(told, 10), gateway.log()
+    assert re.search(words, "\n".join(told()), re.I), told()
+    if gateway.process.poll() is None and eventually(lambda: gateway.process.poll(), 1) is None:
+        gateway.wait_listening()
+        gateway.idle_descriptors = gateway.other_descriptors()
+        assert gateway.chat().tier == "cpu"
+        assert gateway.tiers()["hybrid"]["restarts"] <= 3
+
+
+def test_engine_that_is_missing(start_gateway, cpu, tmp_path):
+    path = tmp_path / "model.gguf"
+    path.write_bytes(GGUF)
+    config = gateway_config({"chat": service(
+        {"name": "hybrid", "model": str(path), "gpu_layers": 0}, tier("cpu", cpu))},
+        engine=str(tmp_path / "no-such-engine"))
+    gateway = start_gateway(config, wait=False)
+    gateway.allow_log(".*")
+
+    def told():
+        return [line for line in gateway.log() if "no-such-engine" in line]
+
+    assert eventually(told, 10), gateway.log()
+    if eventually(lambda: gateway.process.poll(), 1) is None:
+        gateway.wait_listening()
+        gateway.idle_descriptors = gateway.other_descriptors()
+        assert gateway.chat().tier == "cpu"
