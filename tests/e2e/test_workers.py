@@ -14,7 +14,7 @@ GGUF = b"GGUF" + (3).to_bytes(4, "little") + (0).to_bytes(8, "little") + (0).to_
 
 @pytest.fixture
 def managed(start_gateway, cpu, tmp_path):
-    """A gateway with a managed cpu-less gpu tier on a script engine, and an external cpu tier."""
+    """A gateway with a managed cpu tier on a script engine, and an external remote tier."""
     def start(script, model=GGUF, wait=True, **options):
         engine = tmp_path / "llama-server"
         engine.write_text("#!/bin/sh\n" + script)
@@ -22,18 +22,18 @@ def managed(start_gateway, cpu, tmp_path):
         path = tmp_path / "model.gguf"
         if model is not None:
             path.write_bytes(model)
-        worker = {"name": "hybrid", "model": str(path), "gpu_layers": 0, "stop_grace": "300ms",
+        worker = {"name": "cpu", "model": str(path), "stop_grace": "300ms",
                   "restart": {"backoff": "200ms", "backoff_max": "2s"}, **options}
-        config = gateway_config({"chat": service(worker, tier("cpu", cpu))},
+        config = gateway_config({"chat": service(worker, tier("remote", cpu))},
                                 engine=str(engine))
         gateway = start_gateway(config, expect_children=None, wait=wait)
-        gateway.allow_log("hybrid|worker|chat")
+        gateway.allow_log("cpu|worker|chat")
         return gateway
     return start
 
 
 def sentence_of(gateway):
-    return gateway.tiers()["hybrid"]["reason"]
+    return gateway.tiers()["cpu"]["reason"]
 
 
 @pytest.mark.parametrize("script, words", [
@@ -42,19 +42,19 @@ def sentence_of(gateway):
 ], ids=["exits", "crashes"])
 def test_engine_that_exits_at_once(managed, cpu, script, words):
     gateway = managed(script)
-    assert eventually(lambda: gateway.tiers()["hybrid"]["restarts"] >= 1, 5)
+    assert eventually(lambda: gateway.tiers()["cpu"]["restarts"] >= 1, 5)
     for _ in range(3):
-        assert gateway.chat().tier == "cpu"
+        assert gateway.chat().tier == "remote"
     assert re.search(words, sentence_of(gateway), re.I), sentence_of(gateway)
-    assert eventually(lambda: gateway.tiers()["hybrid"]["state"] in ("backoff", "failed"), 5)
-    assert gateway.tiers()["hybrid"]["restarts"] <= 6, "a restart storm"
+    assert eventually(lambda: gateway.tiers()["cpu"]["state"] in ("backoff", "failed"), 5)
+    assert gateway.tiers()["cpu"]["restarts"] <= 6, "a restart storm"
 
 
 def test_engine_that_never_gets_ready(managed):
     gateway = managed("exec sleep 600\n", load_timeout="1s")
-    assert gateway.chat().tier == "cpu", "a request waited for an engine that is only starting"
-    assert eventually(lambda: gateway.tiers()["hybrid"]["restarts"] >= 1
-                      or gateway.tiers()["hybrid"]["state"] in ("backoff", "failed"), 10)
+    assert gateway.chat().tier == "remote", "a request waited for an engine that is only starting"
+    assert eventually(lambda: gateway.tiers()["cpu"]["restarts"] >= 1
+                      or gateway.tiers()["cpu"]["state"] in ("backoff", "failed"), 10)
     assert re.search(r"ready|load", sentence_of(gateway)), sentence_of(gateway)
 
 
@@ -68,7 +68,7 @@ def test_engine_that_ignores_term(managed):
 def test_engine_that_floods_its_log(managed):
     gateway = managed("head -c 3000000 /dev/zero | tr '\\0' x >&2\n"
                       "head -c 100000 /dev/zero >&2\nexec sleep 600\n")
-    assert gateway.chat().tier == "cpu"
+    assert gateway.chat().tier == "remote"
     assert eventually(lambda: any("sleep" in c for c in gateway.children().values()), 10), \
         "the engine hangs on its own output"
     assert max(map(len, gateway.log())) < 8192
@@ -92,15 +92,15 @@ def test_model_that_is_none(managed, model, words):
     if gateway.process.poll() is None and eventually(lambda: gateway.process.poll(), 1) is None:
         gateway.wait_listening()
         gateway.idle_descriptors = gateway.other_descriptors()
-        assert gateway.chat().tier == "cpu"
-        assert gateway.tiers()["hybrid"]["restarts"] <= 3
+        assert gateway.chat().tier == "remote"
+        assert gateway.tiers()["cpu"]["restarts"] <= 3
 
 
 def test_engine_that_is_missing(start_gateway, cpu, tmp_path):
     path = tmp_path / "model.gguf"
     path.write_bytes(GGUF)
     config = gateway_config({"chat": service(
-        {"name": "hybrid", "model": str(path), "gpu_layers": 0}, tier("cpu", cpu))},
+        {"name": "cpu", "model": str(path)}, tier("remote", cpu))},
         engine=str(tmp_path / "no-such-engine"))
     gateway = start_gateway(config, wait=False)
     gateway.allow_log(".*")
@@ -112,4 +112,4 @@ def test_engine_that_is_missing(start_gateway, cpu, tmp_path):
     if eventually(lambda: gateway.process.poll(), 1) is None:
         gateway.wait_listening()
         gateway.idle_descriptors = gateway.other_descriptors()
-        assert gateway.chat().tier == "cpu"
+        assert gateway.chat().tier == "remote"
