@@ -140,7 +140,7 @@ build_full() {
         -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON "-DCMAKE_INSTALL_RPATH=\$ORIGIN" \
         >"$work/configure.log" 2>&1 ||
         { cat "$work/configure.log" >&2; die "the engine's build could not be configured"; }
-    build_with_progress "$work/build" all
+    build_with_progress "$work/build" llama-server llama-fit-params ggml-rpc-server
     rm -rf "$work/out"
     mkdir -p "$work/out"
     cp -P "$work/build/bin"/lib*.so* "$work/out/"

@@ -36,8 +36,8 @@ lint|cmd:clang-tidy|clang-tidy|clang-tools-extra|clang|clang-extra-tools|clang-t
 lint|cmd:clang-format|clang-format|clang-tools-extra|clang|clang-extra-tools|clang-tools|checks the layout of the code
 lint|fuzzer|libclang-rt-14-dev|compiler-rt|compiler-rt|compiler-rt|clang|fuzz targets with sanitizers
 gpu|lib:libvulkan.so.1|libvulkan1|vulkan-loader|vulkan-icd-loader|vulkan-loader|libvulkan1|lets the engine use the GPU
-bench|cmd:nginx|nginx-light|nginx|nginx|nginx|nginx|a peer to measure against
-bench|cmd:haproxy|haproxy|haproxy|haproxy|haproxy|haproxy|a peer to measure against
+bench|cmd:nginx|nginx-light|nginx|nginx|nginx|nginx|a peer to measure against; its package starts a service
+bench|cmd:haproxy|haproxy|haproxy|haproxy|haproxy|haproxy|a peer to measure against; its package starts a service
 '
 
 manager() {
