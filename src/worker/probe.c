@@ -13,15 +13,14 @@
 
 /* --- judging --- */
 
-static bool looks_like_html(struct span body)
+/* The first byte that is no white space of JSON or HTML; 0 when there is none. */
+static char first_char(struct span body)
 {
-    struct span text = span_trim(body);
-
-    while (text.len > 0 && (text.ptr[0] == '\n' || text.ptr[0] == '\r' || text.ptr[0] == '\t')) {
-        text.ptr++;
-        text.len--;
+    for (size_t i = 0; i < body.len; i++) {
+        if (body.ptr[i] == '\0' || strchr(" \t\r\n", body.ptr[i]) == NULL)
+            return body.ptr[i];
     }
-    return text.len > 0 && text.ptr[0] == '<';
+    return '\0';
 }
 
 static bool string_is(yyjson_val *value, const char *text)
@@ -69,7 +68,7 @@ enum probe_health probe_judge_health(int status, struct span body, char *why, si
     } else if (status == 200) {
         snprintf(why, why_size,
                  "unknown server type: /health answered 200 with %s instead of {\"status\":\"ok\"}",
-                 looks_like_html(body) ? "HTML" : (root != NULL ? "other JSON" : "no JSON"));
+                 first_char(body) == '<' ? "HTML" : (root != NULL ? "other JSON" : "no JSON"));
         health = PROBE_HEALTH_STRANGER;
     } else {
         snprintf(why, why_size, "/health answered %d %s", status, start);
@@ -100,9 +99,7 @@ static bool has(struct span body, const char *text)
 
 enum worker_engine probe_judge_engine(unsigned step, int status, struct span body)
 {
-    bool object = body.len > 0 && span_trim(body).len > 0 && span_trim(body).ptr[0] == '{';
-
-    if (step >= PROBE_ENGINE_STEPS || !object)
+    if (step >= PROBE_ENGINE_STEPS || first_char(body) != '{')
         return WORKER_ENGINE_UNKNOWN;
     switch (engine_steps[step].engine) {
     case WORKER_ENGINE_LLAMA_SERVER:
