@@ -27,18 +27,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SIM_NAME_MAX        32 /* with the closing NUL */
-#define SIM_PROCESSES_MAX   64
-#define SIM_BLOCKS_MAX      1024
-#define SIM_EVENTS_MAX      64
-#define SIM_PAGE_BYTES      4096u /* sizes are rounded up to it */
-#define SIM_CAPACITY_MAX    (1ull << 44)
-#define SIM_SLOWDOWN_MAX    100000u /* percent: a factor of 1000 */
-#define SIM_RELEASE_MAX_MS  600000u
-#define SIM_WHY_MAX         320
-#define SIM_CARD_ENV        "FAILSOFT_SIM_CARD"
-#define SIM_DIR_ENV         "FAILSOFT_SIM_DIR"
-#define SIM_CARD_DEFAULT    "gpu0"
+#define SIM_NAME_MAX       32 /* with the closing NUL */
+#define SIM_PROCESSES_MAX  64
+#define SIM_BLOCKS_MAX     1024
+#define SIM_EVENTS_MAX     64
+#define SIM_PAGE_BYTES     4096u /* sizes are rounded up to it */
+#define SIM_CAPACITY_MAX   (1ull << 44)
+#define SIM_SLOWDOWN_MAX   100000u /* percent: a factor of 1000 */
+#define SIM_RELEASE_MAX_MS 600000u
+#define SIM_WHY_MAX        320
+#define SIM_CARD_ENV       "FAILSOFT_SIM_CARD"
+#define SIM_DIR_ENV        "FAILSOFT_SIM_DIR"
+#define SIM_CARD_DEFAULT   "gpu0"
 
 struct sim_card; /* one process's handle */
 
@@ -92,7 +92,7 @@ struct sim_faults {
     uint64_t fail_above_bytes; /* allocations larger than this fail; 0: off */
     bool stalled;              /* graphs block */
     bool lost;
-    bool lose_armed;           /* lost when lose_after_graphs more graphs have been started */
+    bool lose_armed; /* lost when lose_after_graphs more graphs have been started */
     uint64_t lose_after_graphs;
     enum sim_lose_mode lose_mode;
     enum sim_message lose_message;

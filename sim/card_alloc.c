@@ -53,8 +53,7 @@ static uint64_t gaps_walk(const struct sim_shared *shared, uint64_t base, uint64
 
     blocks_sort(shared, base, region_end, &order);
     for (size_t i = 0; i <= order.count; i++) {
-        const struct sim_block *next =
-            i < order.count ? &shared->blocks[order.index[i]] : NULL;
+        const struct sim_block *next = i < order.count ? &shared->blocks[order.index[i]] : NULL;
         uint64_t gap_end = next != NULL && next->offset < end ? next->offset : end;
 
         if (gap_end > cursor) {

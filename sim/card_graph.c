@@ -222,6 +222,7 @@ void sim_card_loss_text(const char *card_name, enum sim_message message, char *o
                                "  what():  vk::Queue::submit: ErrorDeviceLost\n",
     };
 
-    snprintf(out, out_size, "failsoft-sim: card %s (simulated) is lost; the driver's words follow\n%s",
-             card_name, lines[message == SIM_MESSAGE_VULKAN ? SIM_MESSAGE_VULKAN : SIM_MESSAGE_CUDA]);
+    snprintf(out, out_size,
+             "failsoft-sim: card %s (simulated) is lost; the driver's words follow\n%s", card_name,
+             lines[message == SIM_MESSAGE_VULKAN ? SIM_MESSAGE_VULKAN : SIM_MESSAGE_CUDA]);
 }

@@ -36,7 +36,8 @@ static void why_say(char *why, size_t why_size, const char *format, ...)
 
 bool sim_card_name_valid(const char *name)
 {
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
     size_t length = strlen(name);
 
     return length > 0 && length < SIM_NAME_MAX && strspn(name, allowed) == length;
@@ -357,8 +358,9 @@ int sim_card_destroy(const char *name, bool force, char *why, size_t why_size)
     }
     attached = r == 0 ? attachments_count(card.shared) : 0;
     if (attached != 0 && !force) {
-        why_say(why, why_size, "card %s is in use by %zu process%s; --force removes it all the same",
-                name, attached, attached == 1 ? "" : "es");
+        why_say(why, why_size,
+                "card %s is in use by %zu process%s; --force removes it all the same", name,
+                attached, attached == 1 ? "" : "es");
         sim_unlock(&card, false);
         r = -EBUSY;
         goto out;

@@ -15,9 +15,9 @@
 
 #include "sim/card.h"
 
-#define SIM_DEVICE_NAME  "SIM0"
-#define SIM_THREADS_ENV  "FAILSOFT_SIM_THREADS"
-#define SIM_ALIGNMENT    64u
+#define SIM_DEVICE_NAME "SIM0"
+#define SIM_THREADS_ENV "FAILSOFT_SIM_THREADS"
+#define SIM_ALIGNMENT   64u
 
 /* One line to the engine's stderr, with the prefix that says who speaks and that it is pretended. */
 void sim_plugin_log(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -97,7 +97,7 @@ static void refusal_log(struct sim_card *card, size_t size, int error)
 
     if (snapshot != NULL && sim_card_snapshot(card, snapshot) == 0)
         sim_plugin_log(SIM_DEVICE_NAME " (simulated): allocating %.2f MiB failed: %s "
-                       "(free %.2f MiB, largest block %.2f MiB, total %.2f MiB)",
+                                       "(free %.2f MiB, largest block %.2f MiB, total %.2f MiB)",
                        mib(size), reason, mib(snapshot->free_bytes),
                        mib(snapshot->largest_free_bytes), mib(snapshot->settings.capacity_bytes));
     else

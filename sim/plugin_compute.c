@@ -2,9 +2,9 @@
  * Graphs on the simulated device: the card decides whether and how long, the engine's own CPU
  * backend computes. So tokens equal those of a CPU worker with the same settings.
  *
- * Threads: never more than the cores this process may use, 2 unless FAILSOFT_SIM_THREADS says
- * otherwise. With more threads than free cores the CPU backend spins itself to a crawl (seen: 0.25
- * instead of 50 tokens/s).
+ * Threads: half the cores this process may use, at most 2; FAILSOFT_SIM_THREADS asks for more, up to
+ * all of them. With more threads than free cores the CPU backend spins itself to a crawl (seen: 0.25
+ * instead of 50 tokens/s), and beside the card there is a CPU tier to run.
  */
 #include <errno.h>
 #include <sched.h>
@@ -15,7 +15,7 @@
 
 #include "sim/plugin.h"
 
-#define SIM_THREADS_DEFAULT 2
+#define SIM_THREADS_DEFAULT_MAX 2
 
 static const char *backend_name(ggml_backend_t backend)
 {
@@ -118,13 +118,15 @@ static const struct ggml_backend_i backend_interface = {
 static int threads_wanted(void)
 {
     const char *text = getenv(SIM_THREADS_ENV);
-    long wanted = text != NULL ? strtol(text, NULL, 10) : SIM_THREADS_DEFAULT;
+    long wanted = text != NULL ? strtol(text, NULL, 10) : 0;
     cpu_set_t cores;
     int count = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
 
-    if (wanted < 1)
-        wanted = SIM_THREADS_DEFAULT;
-    return wanted < count ? (int)wanted : count;
+    if (wanted >= 1)
+        return wanted < count ? (int)wanted : count;
+    if (count / 2 > SIM_THREADS_DEFAULT_MAX)
+        return SIM_THREADS_DEFAULT_MAX;
+    return count / 2 > 1 ? count / 2 : 1;
 }
 
 static void threads_set(ggml_backend_t cpu)

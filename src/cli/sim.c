@@ -63,7 +63,8 @@ static int sim_set(int argc, char **argv)
     int r;
 
     if (argc < 3)
-        return sim_complain(SIM_EXIT_USAGE, "set: NAME key=value ..., as in set gpu0 capacity=1GiB");
+        return sim_complain(SIM_EXIT_USAGE,
+                            "set: NAME key=value ..., as in set gpu0 capacity=1GiB");
     r = sim_settings_read(argc, argv, 2, &settings, &mask);
     if (r == 0)
         r = sim_open(argv[1], SIM_ROLE_OBSERVER, &card);
@@ -206,8 +207,8 @@ static const struct command_row commands[] = {
     {"set", sim_set, "NAME key=value ...", "change settings; capacity may go below what is used"},
     {"fail", sim_fail, "NAME --next N | --above SIZE | --off", "let allocations fail"},
     {"stall", sim_stall, "NAME [--off]", "let graphs block"},
-    {"lose", sim_lose,
-     "NAME [--mode graph|abort] [--message cuda|vulkan] [--after-graphs N]", "lose the device"},
+    {"lose", sim_lose, "NAME [--mode graph|abort] [--message cuda|vulkan] [--after-graphs N]",
+     "lose the device"},
     {"reset", sim_reset, "NAME", "driver reset: faults end, attached processes stay lost"},
     {"hog", sim_hog, "NAME --bytes SIZE | --share 80% | --fragment SIZE [--for 60s]",
      "hold memory as other GPU work does"},
@@ -238,8 +239,9 @@ int cli_sim_main(int argc, char **argv)
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
         if (strcmp(argv[1], commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);
-    return sim_complain(SIM_EXIT_USAGE,
-                        "\"%s\" is no command; allowed: create, show, set, fail, stall, lose, reset, "
-                        "hog, hold, wait, destroy",
-                        argv[1]);
+    return sim_complain(
+        SIM_EXIT_USAGE,
+        "\"%s\" is no command; allowed: create, show, set, fail, stall, lose, reset, "
+        "hog, hold, wait, destroy",
+        argv[1]);
 }

@@ -81,8 +81,8 @@ int sim_value_bytes(const char *what, const char *text, uint64_t *ret_bytes)
 
     if (units_parse_bytes(text, &bytes) < 0 || bytes > SIM_CAPACITY_MAX)
         return sim_complain(SIM_EXIT_USAGE,
-                            "%s: \"%s\" is no size; write it as 512MiB or 2GiB, at most 16TiB", what,
-                            text);
+                            "%s: \"%s\" is no size; write it as 512MiB or 2GiB, at most 16TiB",
+                            what, text);
     *ret_bytes = bytes;
     return 0;
 }
@@ -156,8 +156,7 @@ static int setting_read(const struct setting_row *row, const char *text,
 static const struct setting_row *setting_find(const char *key, size_t length)
 {
     for (size_t i = 0; i < SETTING_COUNT; i++)
-        if (strlen(setting_rows[i].key) == length &&
-            strncmp(setting_rows[i].key, key, length) == 0)
+        if (strlen(setting_rows[i].key) == length && strncmp(setting_rows[i].key, key, length) == 0)
             return &setting_rows[i];
     return NULL;
 }

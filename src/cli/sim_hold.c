@@ -178,8 +178,8 @@ static int hog_start(struct sim_card *card, const struct sim_option *options, ui
             return r;
         r = wanted == 0 ? -EINVAL : hog_fragment(card, wanted, ret_bytes);
         if (r == -E2BIG)
-            return sim_complain(SIM_EXIT_USAGE,
-                                "--fragment: more than %d pieces; take larger ones", FRAGMENTS_MAX);
+            return sim_complain(SIM_EXIT_USAGE, "--fragment: more than %d pieces; take larger ones",
+                                FRAGMENTS_MAX);
         return r < 0 ? sim_complain_card(sim_card_name(card), r) : 0;
     }
     r = hog_wanted(card, options, &wanted);
@@ -196,8 +196,10 @@ static int hog_start(struct sim_card *card, const struct sim_option *options, ui
 int sim_hog(int argc, char **argv)
 {
     struct sim_option options[] = {
-        {.name = "--bytes", .takes_value = true},    {.name = "--share", .takes_value = true},
-        {.name = "--fragment", .takes_value = true}, {.name = "--for", .takes_value = true},
+        {.name = "--bytes", .takes_value = true},
+        {.name = "--share", .takes_value = true},
+        {.name = "--fragment", .takes_value = true},
+        {.name = "--for", .takes_value = true},
         {0},
     };
     struct sim_card *card = NULL;
@@ -331,8 +333,9 @@ int sim_hold(int argc, char **argv)
     r = sim_card_alloc(card, bytes, &id);
     if (r < 0) {
         r = r == -ENOMEM || r == -EOVERFLOW
-                ? sim_complain(SIM_EXIT_FINDING, "hold: out of memory: %s does not fit on card %s "
-                                                 "(simulated)",
+                ? sim_complain(SIM_EXIT_FINDING,
+                               "hold: out of memory: %s does not fit on card %s "
+                               "(simulated)",
                                options[0].value, name)
                 : sim_complain_card(name, r);
         sim_card_close(card);

@@ -149,8 +149,7 @@ static void events_json(yyjson_mut_doc *doc, yyjson_mut_val *card,
 
         yyjson_mut_obj_add_uint(doc, item, "seq", event->seq);
         yyjson_mut_obj_add_uint(doc, item, "age_ms", snapshot->now_ms - event->time_ms);
-        yyjson_mut_obj_add_str(doc, item, "kind",
-                               sim_event_name((enum sim_event_kind)event->kind));
+        yyjson_mut_obj_add_str(doc, item, "kind", sim_event_name((enum sim_event_kind)event->kind));
         yyjson_mut_obj_add_int(doc, item, "pid", event->pid);
         yyjson_mut_obj_add_uint(doc, item, "bytes", event->bytes);
     }

@@ -86,9 +86,10 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 class Engine:
-    """One llama-server; on a card when one is given, else on the CPU alone."""
+    """One llama-server; on a card when one is given, else on the CPU alone. One thread: a busy
+    machine slows it down instead of bringing it to a halt."""
 
-    def __init__(self, folder, card=None, context=2048, options=(), device="SIM0", threads="2"):
+    def __init__(self, folder, card=None, context=2048, options=(), device="SIM0", threads="1"):
         self.socket = folder / f"{card.name if card else 'cpu'}.sock"
         self.log_path = folder / f"{self.socket.stem}.log"
         environment = dict(os.environ, GGML_NO_BACKTRACE="1", FAILSOFT_SIM_THREADS=threads)

@@ -250,8 +250,8 @@ static int race_body(void *argument)
 
 static void test_race_for_the_last_bytes(void **state)
 {
-    struct race *race = mmap(NULL, sizeof *race, PROT_READ | PROT_WRITE,
-                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct race *race =
+        mmap(NULL, sizeof *race, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pthread_barrierattr_t attributes;
     pid_t pids[2];
 

@@ -160,7 +160,7 @@ static int crash_everywhere(void (*operation)(struct sim_card *card))
 
 static void test_kill_at_every_point(void **state)
 {
-    static void (*const operations[])(struct sim_card *card) = {
+    static void (*const operations[])(struct sim_card * card) = {
         do_alloc, do_alloc_free, do_fail_alloc, do_graph, do_faults, do_leave, do_look,
     };
     int deaths = 0;

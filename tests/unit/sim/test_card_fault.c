@@ -140,9 +140,9 @@ static void test_slowdown(void **state)
     assert_int_equal(sim_card_set(card, &settings, SIM_SET_SLOWDOWN), 0);
     assert_true(graph_ms(card) >= 15);
     settings.slowdown_pct = 100;
-    assert_int_equal(sim_card_set(card, &settings, SIM_SET_SLOWDOWN | SIM_SET_SPILL |
-                                                       SIM_SET_SPILL_SLOWDOWN),
-                     0);
+    assert_int_equal(
+        sim_card_set(card, &settings, SIM_SET_SLOWDOWN | SIM_SET_SPILL | SIM_SET_SPILL_SLOWDOWN),
+        0);
     /* Half of it spilled: half of 20 times slower on top. */
     assert_int_equal(sim_card_alloc(card, 64 * MIB, &id), 0);
     assert_int_equal(sim_card_alloc(card, 64 * MIB, &id), 0);

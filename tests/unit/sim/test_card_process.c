@@ -193,8 +193,8 @@ static void test_events_say_what_happened(void **state)
     for (size_t i = 0; i < snapshot->n_events; i++) {
         const struct sim_event *event = &snapshot->events[i];
 
-        died |= event->kind == SIM_EVENT_PROCESS_DIED && event->pid == pid &&
-                event->bytes == 20 * MIB;
+        died |=
+            event->kind == SIM_EVENT_PROCESS_DIED && event->pid == pid && event->bytes == 20 * MIB;
         assert_true(i == 0 || event->seq == snapshot->events[i - 1].seq + 1);
     }
     assert_true(died);
