@@ -18,6 +18,9 @@
 /* `/failsoft/v1/status`: services with their tiers and workers, running requests, counters. */
 int admin_write_status_json(const struct gateway_snapshot *s, struct buf *out);
 
+/* One running request, as an object (after a comma where one is needed). */
+int admin_write_request_json(const struct gateway_request_snapshot *q, struct buf *out);
+
 /* `/metrics`: Prometheus text exposition format 0.0.4. Times in seconds. */
 int admin_write_metrics(const struct gateway_snapshot *s, struct buf *out);
 

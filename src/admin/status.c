@@ -79,7 +79,7 @@ static int write_service(struct buf *out, const struct gateway_snapshot *s,
     return buf_append(out, "]}", 2);
 }
 
-static int write_request(struct buf *out, const struct gateway_request_snapshot *q)
+int admin_write_request_json(const struct gateway_request_snapshot *q, struct buf *out)
 {
     int r;
 
@@ -121,7 +121,7 @@ int admin_write_status_json(const struct gateway_snapshot *s, struct buf *out)
     if ((r = buf_append(out, "]", 1)) < 0 || (r = json_add_open(out, "requests", '[')) < 0)
         return r;
     for (size_t i = 0; i < s->request_count; i++) {
-        if ((r = write_request(out, &s->requests[i])) < 0)
+        if ((r = admin_write_request_json(&s->requests[i], out)) < 0)
             return r;
     }
     return buf_append_str(out, "]}\n");

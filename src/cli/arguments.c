@@ -116,7 +116,7 @@ int cli_find_config(const char *named, char *out, size_t out_size)
 
 int cli_print(const struct buf *b)
 {
-    if (fwrite(b->data, 1, b->len, stdout) != b->len || fflush(stdout) != 0)
+    if ((b->len > 0 && fwrite(b->data, 1, b->len, stdout) != b->len) || fflush(stdout) != 0)
         return -EIO;
     return 0;
 }

@@ -109,7 +109,7 @@ static void check_device(struct loader *l, size_t position)
         const struct config_option *o = &config_options[i];
 
         if (o->scope == OPTION_SCOPE_DEVICE && (o->flags & OPTION_SIM) && load_given(d->marks[i]) &&
-            d->kind != CONFIG_DEVICE_KIND_SIM)
+            !load_refused(d->marks[i]) && d->kind != CONFIG_DEVICE_KIND_SIM)
             config_report_error(l->report, d->marks[i],
                                 "`%s` belongs to a device of kind sim; this one is %s", o->key,
                                 option_device_kinds[d->kind]);
@@ -269,7 +269,7 @@ static void check_service(struct loader *l, size_t position)
     if (load_refused(kind))
         return;
     check_chat_options(l, s);
-    if (s->tier_count == 0 && !load_given(tiers) && load_refused(s->model_mark))
+    if (load_refused(tiers) || (!load_given(tiers) && load_refused(s->model_mark)))
         return;
     if (s->tier_count == 0 && load_given(tiers))
         config_report_error(l->report, tiers, "service `%s` has no tier: nothing can serve it",
@@ -296,6 +296,7 @@ void load_check(struct loader *l)
         check_device(l, i);
     for (size_t i = 0; i < c->service_count; i++)
         check_service(l, i);
-    if (c->service_count == 0 && load_given(services) && l->report->errors == 0)
+    if (c->service_count == 0 && load_given(services) && !load_refused(services) &&
+        l->report->errors == 0)
         config_report_error(l->report, services, "`services` is empty: nothing to serve");
 }

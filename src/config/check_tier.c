@@ -45,14 +45,14 @@ static void check_side(struct loader *l, const struct config_tier *t)
     for (size_t i = 0; i < config_option_count; i++) {
         const struct config_option *o = &config_options[i];
 
-        if (o->scope != OPTION_SCOPE_TIER || !load_given(t->marks[i]))
+        if (o->scope != OPTION_SCOPE_TIER || !load_given(t->marks[i]) || load_refused(t->marks[i]))
             continue;
         if ((o->flags & OPTION_MANAGED) && !t->managed)
             config_report_error(l->report, t->marks[i],
                                 "`%s` is for engines that failsoft runs; this tier has a `url`, so "
                                 "somebody else does",
                                 o->key);
-        if ((o->flags & OPTION_EXTERNAL) && t->managed && !load_refused(t->marks[i]) &&
+        if ((o->flags & OPTION_EXTERNAL) && t->managed &&
             t->engine != CONFIG_ENGINE_LLAMA_SERVER)
             config_report_error(l->report, t->marks[i],
                                 "`%s: %s` needs a `url`; the engine that failsoft runs is "
@@ -191,10 +191,12 @@ static void check_times(struct loader *l, const struct config_tier *t)
     struct config_mark hold = load_mark(t->marks, OPTION_SCOPE_AVAILABILITY, "hold");
     struct config_mark hold_max = load_mark(t->marks, OPTION_SCOPE_AVAILABILITY, "hold_max");
 
-    if (t->restart.backoff_ms > t->restart.backoff_max_ms)
+    if (!load_refused(backoff) && !load_refused(backoff_max) &&
+        t->restart.backoff_ms > t->restart.backoff_max_ms)
         config_report_error(l->report, load_given(backoff_max) ? backoff_max : backoff,
                             "`backoff_max` is shorter than `backoff`");
-    if (t->availability.hold_ms > t->availability.hold_max_ms)
+    if (!load_refused(hold) && !load_refused(hold_max) &&
+        t->availability.hold_ms > t->availability.hold_max_ms)
         config_report_error(l->report, load_given(hold_max) ? hold_max : hold,
                             "`hold_max` is shorter than `hold`");
 }

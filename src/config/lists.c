@@ -9,19 +9,6 @@
 #include <errno.h>
 #include <string.h>
 
-static bool refuse_kind(struct loader *l, const struct config_option *o,
-                        const struct document_node *n, enum document_kind wanted)
-{
-    char allowed[96];
-
-    if (n->kind == wanted)
-        return false;
-    value_describe(o, allowed, sizeof(allowed));
-    config_report_error(l->report, n->mark, "`%s` is %s; allowed: %s", o->key,
-                        document_kind_name(n->kind), allowed);
-    return true;
-}
-
 static bool refuse_count(struct loader *l, const struct config_option *o,
                          const struct document_node *n)
 {
@@ -61,7 +48,7 @@ int load_texts(struct loader *l, const struct config_option *o, const struct doc
 {
     struct config_strings texts = {0};
 
-    if (refuse_kind(l, o, node, DOCUMENT_KIND_LIST) || refuse_count(l, o, node))
+    if (refuse_count(l, o, node))
         return 0;
     texts.items = arena_alloc(l->arena, node->count, sizeof(*texts.items));
     if (!texts.items)
@@ -111,7 +98,7 @@ int load_pairs(struct loader *l, const struct config_option *o, const struct doc
     char quoted[WORDS_QUOTED_SIZE];
     struct config_pairs pairs = {0};
 
-    if (refuse_kind(l, o, node, DOCUMENT_KIND_MAP) || refuse_count(l, o, node))
+    if (refuse_count(l, o, node))
         return 0;
     pairs.items = arena_alloc(l->arena, node->count, sizeof(*pairs.items));
     if (!pairs.items)
@@ -213,13 +200,10 @@ static int load_sampling_one(struct loader *l, const struct document_node *key,
     return add_pair(l, pairs, s->name, n->text);
 }
 
-int load_sampling(struct loader *l, const struct config_option *o, const struct document_node *node,
-                  struct config_pairs *ret)
+int load_sampling(struct loader *l, const struct document_node *node, struct config_pairs *ret)
 {
     struct config_pairs pairs = {0};
 
-    if (refuse_kind(l, o, node, DOCUMENT_KIND_MAP))
-        return 0;
     pairs.items = arena_alloc(l->arena, node->count, sizeof(*pairs.items));
     if (!pairs.items)
         return -ENOMEM;

@@ -34,13 +34,12 @@ struct config_mark *load_marks_new(struct loader *l);
 /* tree.c: every default of a scope and of the blocks in it. */
 int load_defaults(struct loader *l, enum option_scope scope, void *object);
 
-/* lists.c: lists and maps of plain values. */
+/* lists.c: lists and maps of plain values; the node is of the right kind. */
 int load_texts(struct loader *l, const struct config_option *o, const struct document_node *node,
                struct config_strings *ret);
 int load_pairs(struct loader *l, const struct config_option *o, const struct document_node *node,
                struct config_pairs *ret);
-int load_sampling(struct loader *l, const struct config_option *o,
-                  const struct document_node *node, struct config_pairs *ret);
+int load_sampling(struct loader *l, const struct document_node *node, struct config_pairs *ret);
 /* lists.c: the engine's own sampling values for every name that `pairs` lacks. */
 int load_sampling_defaults(struct loader *l, struct config_pairs *pairs);
 

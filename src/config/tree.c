@@ -90,11 +90,6 @@ static int load_scalar(struct loader *l, const struct config_option *o,
     char why[VALUE_WHY_SIZE];
     int r;
 
-    if (n->kind != DOCUMENT_KIND_SCALAR || is_nothing(n)) {
-        report_kind(l, o, n);
-        mark->column = 0;
-        return 0;
-    }
     r = value_parse(&l->place, o, n->text, object, why);
     if (r == -EINVAL) {
         config_report_error(l->report, n->mark, "`%s`: %s %s", o->key,
@@ -153,10 +148,6 @@ static int load_named(struct loader *l, const struct config_option *o,
 {
     bool devices = o->inner == OPTION_SCOPE_DEVICE;
 
-    if (n->kind != DOCUMENT_KIND_MAP) {
-        report_kind(l, o, n);
-        return 0;
-    }
     if (devices)
         c->devices = arena_alloc(l->arena, n->count, sizeof(*c->devices));
     else
@@ -178,13 +169,8 @@ static int load_named(struct loader *l, const struct config_option *o,
     return 0;
 }
 
-static int load_tiers(struct loader *l, const struct config_option *o,
-                      const struct document_node *n, struct config_service *s)
+static int load_tiers(struct loader *l, const struct document_node *n, struct config_service *s)
 {
-    if (n->kind != DOCUMENT_KIND_LIST) {
-        report_kind(l, o, n);
-        return 0;
-    }
     s->tiers = arena_alloc(l->arena, n->count, sizeof(*s->tiers));
     if (!s->tiers)
         return -ENOMEM;
@@ -212,14 +198,18 @@ static int load_tiers(struct loader *l, const struct config_option *o,
     return 0;
 }
 
-static int load_block(struct loader *l, const struct config_option *o,
-                      const struct document_node *n, void *object, struct config_mark *marks)
+/* The kind of node that an option is written as. */
+static enum document_kind wanted_kind(const struct config_option *o)
 {
-    if (n->kind != DOCUMENT_KIND_MAP) {
-        report_kind(l, o, n);
-        return 0;
+    switch (o->type) {
+    case OPTION_TYPE_BLOCK:
+    case OPTION_TYPE_NAMED:
+    case OPTION_TYPE_PAIRS:
+    case OPTION_TYPE_SAMPLING: return DOCUMENT_KIND_MAP;
+    case OPTION_TYPE_LIST:
+    case OPTION_TYPE_TEXTS: return DOCUMENT_KIND_LIST;
+    default: return DOCUMENT_KIND_SCALAR;
     }
-    return load_keys(l, n, o->inner, object, marks);
 }
 
 static int load_value(struct loader *l, const struct config_option *o,
@@ -228,13 +218,18 @@ static int load_value(struct loader *l, const struct config_option *o,
     void *field = (char *)object + o->offset;
 
     marks[option_index(o)] = n->mark;
+    if (n->kind != wanted_kind(o) || is_nothing(n)) {
+        report_kind(l, o, n);
+        marks[option_index(o)].column = 0;
+        return 0;
+    }
     switch (o->type) {
-    case OPTION_TYPE_BLOCK: return load_block(l, o, n, object, marks);
+    case OPTION_TYPE_BLOCK: return load_keys(l, n, o->inner, object, marks);
     case OPTION_TYPE_NAMED: return load_named(l, o, n, object);
-    case OPTION_TYPE_LIST: return load_tiers(l, o, n, object);
+    case OPTION_TYPE_LIST: return load_tiers(l, n, object);
     case OPTION_TYPE_TEXTS: return load_texts(l, o, n, field);
     case OPTION_TYPE_PAIRS: return load_pairs(l, o, n, field);
-    case OPTION_TYPE_SAMPLING: return load_sampling(l, o, n, field);
+    case OPTION_TYPE_SAMPLING: return load_sampling(l, n, field);
     default: return load_scalar(l, o, n, object, &marks[option_index(o)]);
     }
 }

@@ -84,6 +84,7 @@ struct gateway_snapshot {
     size_t request_count;
     const struct gateway_service_counters *services;
     size_t service_count;
+    void *texts; /* private: what some strings point into */
 };
 
 #endif

@@ -173,10 +173,7 @@ static void call_feed(struct http_call *c, const char *data, size_t len)
         size_t used = (size_t)(llhttp_get_error_pos(&c->parser) - data);
         if (used != len)
             c->keep_alive = false; /* bytes after the message: nothing to trust */
-        if (c->handler->on_read_end)
-            c->handler->on_read_end(c, c->ctx);
-        if (c->state != CALL_STATE_CLOSED)
-            call_finish(c);
+        call_finish(c);
         return;
     }
     if (error != HPE_OK) {

@@ -67,9 +67,10 @@ struct http_call_failure {
 struct http_call_handler {
     /* Response head. `fields` valid during the call only. Interim (1xx) responses are swallowed. */
     void (*on_head)(struct http_call *c, int status, const struct http_fields *fields, void *ctx);
-    /* Decoded body bytes, valid during the call only. */
+    /* Decoded body bytes, valid until on_read_end, on_done or on_fail of the same read returns. */
     void (*on_body)(struct http_call *c, struct span bytes, void *ctx);
-    /* One read from the socket has been handed out completely: time to write what was gathered. */
+    /* One read from the socket has been handed out completely: time to write what was gathered.
+     * Not called for the read that completes the message: on_done follows at once. */
     void (*on_read_end)(struct http_call *c, void *ctx);
     /* The message is complete. The call is invalid afterwards. */
     void (*on_done)(struct http_call *c, void *ctx);

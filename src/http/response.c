@@ -46,6 +46,7 @@ void response_reset(struct http_exchange *x)
     x->head_pending = false;
     x->ended = false;
     x->pause_asked = false;
+    x->last_chunk_sent = false;
     x->body_left = 0;
 }
 
@@ -189,7 +190,9 @@ int http_exchange_begin(struct http_exchange *x, int status, const struct http_f
     return 0;
 }
 
-int http_exchange_write(struct http_exchange *x, const struct span *parts, unsigned count)
+/* Writes the parts as chunks; with `last` the end of a chunked body rides along. */
+static int response_write_parts(struct http_exchange *x, const struct span *parts, unsigned count,
+                                bool last)
 {
     if (x->state == CONNECTION_STATE_CLOSED)
         return -EPIPE;
@@ -211,9 +214,12 @@ int http_exchange_write(struct http_exchange *x, const struct span *parts, unsig
         if (total == 0 || x->head_request)
             continue;
         if (x->chunked) {
+            bool ends = last && count == 0;
             int length = snprintf(size, sizeof(size), "%zx\r\n", total);
             framed[0] = uv_buf_init(size, (unsigned)length);
-            framed[n++] = uv_buf_init((char *)"\r\n", 2);
+            framed[n++] = ends ? uv_buf_init((char *)"\r\n0\r\n\r\n", 7)
+                               : uv_buf_init((char *)"\r\n", 2);
+            x->last_chunk_sent = ends;
         }
         if (x->body_left > 0)
             x->body_left -= (int64_t)total;
@@ -221,6 +227,14 @@ int http_exchange_write(struct http_exchange *x, const struct span *parts, unsig
         if (r < 0)
             return r;
     }
+    return 0;
+}
+
+int http_exchange_write(struct http_exchange *x, const struct span *parts, unsigned count)
+{
+    int r = response_write_parts(x, parts, count, false);
+    if (r < 0)
+        return r;
     if (http_exchange_queued_bytes(x) > x->server->limits.write_queue_bytes) {
         x->pause_asked = true;
         return 1;
@@ -238,7 +252,7 @@ static void response_finish(struct http_exchange *x)
     x->ended = true;
     x->handler_has_it = false;
     uv_buf_t last = uv_buf_init((char *)"0\r\n\r\n", 5);
-    bool send_last = x->chunked && !x->head_request;
+    bool send_last = x->chunked && !x->head_request && !x->last_chunk_sent;
     if (response_send(x, &last, send_last ? 1 : 0) < 0) {
         connection_close(x);
         return;
@@ -255,6 +269,14 @@ void http_exchange_end(struct http_exchange *x)
         return;
     }
     response_finish(x);
+}
+
+void http_exchange_end_with(struct http_exchange *x, const struct span *parts, unsigned count)
+{
+    if (response_write_parts(x, parts, count, true) < 0)
+        http_exchange_abort(x);
+    else
+        http_exchange_end(x);
 }
 
 void http_exchange_abort(struct http_exchange *x)

@@ -122,6 +122,9 @@ size_t http_exchange_queued_bytes(const struct http_exchange *x);
 /* Ends the response properly. The exchange is invalid afterwards. */
 void http_exchange_end(struct http_exchange *x);
 
+/* The last body bytes and the proper end in one write. The exchange is invalid afterwards. */
+void http_exchange_end_with(struct http_exchange *x, const struct span *parts, unsigned count);
+
 /* Cuts the connection without a proper end. The exchange is invalid afterwards; no on_gone. */
 void http_exchange_abort(struct http_exchange *x);
 

@@ -1,0 +1,483 @@
+/*
+ * One attempt: a request on its way to one worker and what comes back. Takes the slot, builds what
+ * is sent, watches the deadlines, and turns every way of failing into evidence for the classifier.
+ *
+ *   start ─► head ─► events │ collected body ─► done
+ *     └───────┴──────────┴──► fault ─► classify ─► count ─► retry, next tier, pass on, or cut
+ *
+ * The deadline is for output, not for bytes: headers, role-only chunks, progress reports and pings
+ * do not move it. After the first output it is the longest gap between two events.
+ *
+ * Loop thread only.
+ */
+#include "gateway/internal.h"
+
+#include "base/log.h"
+#include "policy/failover.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A generated answer that comes whole may take this many times the wait for a first event. */
+enum { ATTEMPT_SILENT_FACTOR = 5 };
+
+static struct gateway_tier *attempt_tier(struct gateway_request *r)
+{
+    return &r->service->tiers[r->tier_index];
+}
+
+/* Operations whose llama-server bodies take progress reports and sampling members. */
+static bool takes_sampling(enum api_operation operation)
+{
+    return operation == API_OPERATION_CHAT || operation == API_OPERATION_COMPLETIONS ||
+           operation == API_OPERATION_NATIVE_COMPLETION;
+}
+
+static bool expects_json(enum api_operation operation)
+{
+    return operation != API_OPERATION_PASS && operation != API_OPERATION_SPEECH &&
+           operation != API_OPERATION_TRANSCRIPTION && operation != API_OPERATION_TRANSLATION;
+}
+
+void attempt_free(struct gateway_request *r)
+{
+    struct attempt *a = &r->attempt;
+    if (a->has_edit)
+        api_edit_free(&a->edit);
+    a->has_edit = false;
+    http_fields_free(&a->fields);
+    framer_free(&a->framer);
+    api_assembly_destroy(a->assembly);
+    a->assembly = NULL;
+    buf_free(&a->held);
+}
+
+void attempt_drop(struct gateway_request *r)
+{
+    struct attempt *a = &r->attempt;
+    if (a->call) {
+        http_call_cancel(a->call);
+        a->call = NULL;
+    }
+    a->deadline_ms = 0;
+    if (!a->holds_slot)
+        return;
+    a->holds_slot = false;
+    a->worker->running--;
+    availability_give_up(&a->worker->availability, r->number, uv_now(r->gateway->loop));
+    gateway_worker_pump(a->worker);
+}
+
+void attempt_mark_output(struct gateway_request *r)
+{
+    struct attempt *a = &r->attempt;
+    uint64_t now_ms = uv_now(r->gateway->loop);
+    a->worker->last_event_ms = now_ms;
+    if (!r->paused)
+        a->deadline_ms = now_ms + attempt_tier(r)->config->stall_timeout_ms;
+    if (a->first_output_seen)
+        return;
+    a->first_output_seen = true;
+    histogram_add_ms(&a->worker->first_event, now_ms - a->started_ms);
+    availability_success(&a->worker->availability, r->number);
+    if (a->worker->availability.state == AVAILABILITY_STATE_AVAILABLE && a->worker->fault_text[0]) {
+        log_info("worker", "%s/%s: answers again", a->worker->service, a->worker->tier);
+        a->worker->fault_text[0] = '\0';
+        gateway_worker_pump(a->worker);
+    }
+}
+
+/* The name a substitute is to be asked by, so that its answers name the model that served. */
+static const char *model_for_worker(const struct config_tier *tier, char *out, size_t out_size)
+{
+    if (tier->model)
+        return tier->model;
+    if (!tier->managed || !tier->model_path_own || !tier->model_path)
+        return NULL;
+    const char *name = strrchr(tier->model_path, '/');
+    snprintf(out, out_size, "%s", name ? name + 1 : tier->model_path);
+    char *dot = strrchr(out, '.');
+    if (dot)
+        *dot = '\0';
+    return out;
+}
+
+static int attempt_prepare_body(struct gateway_request *r)
+{
+    struct attempt *a = &r->attempt;
+    const struct config_tier *tier = attempt_tier(r)->config;
+    enum worker_engine engine = worker_get_engine(a->worker->worker);
+    bool llama = engine == WORKER_ENGINE_LLAMA_SERVER;
+    bool tuned = llama && takes_sampling(r->route.operation);
+    a->want_assembly = llama && !r->api->stream && api_assembly_can(&r->route, r->api);
+    char name[API_MODEL_NAME_MAX];
+    struct api_edit_options options = {
+        .model = model_for_worker(tier, name, sizeof(name)),
+        .stream = a->want_assembly,
+        .return_progress = tuned && (a->want_assembly || r->streamed),
+        .include_usage = a->want_assembly && takes_sampling(r->route.operation),
+        .defaults = tuned ? r->service->sampling : NULL,
+        .default_count = tuned ? r->service->sampling_count : 0,
+    };
+    int error = api_edit_prepare(r->api, &options, &a->edit);
+    a->has_edit = error == 0;
+    return error;
+}
+
+static const struct http_call_handler attempt_handler;
+
+static int attempt_call(struct gateway_request *r)
+{
+    struct attempt *a = &r->attempt;
+    int error = attempt_prepare_body(r);
+    if (error < 0)
+        return error;
+    struct http_fields fields;
+    http_fields_init(&fields, (size_t)64 * 1024);
+    error = headers_for_worker(r, &fields);
+    struct span method = http_exchange_method(r->exchange);
+    bool bodiless = span_equals_str(method, "GET") || span_equals_str(method, "HEAD");
+    struct http_call_request request = {
+        .method = method,
+        .target = http_exchange_target(r->exchange),
+        .fields = &fields,
+        .body = a->parts,
+        .body_count = api_edit_parts(&a->edit, a->parts),
+        .has_body = !bodiless,
+        .fresh_connection = r->fresh_connection,
+    };
+    if (error == 0)
+        error = http_call_start(worker_origin(a->worker->worker), &request, &attempt_handler, r,
+                                &a->call);
+    http_fields_free(&fields);
+    return error;
+}
+
+void attempt_start(struct gateway_request *r)
+{
+    struct attempt *a = &r->attempt;
+    struct gateway_tier *tier = attempt_tier(r);
+    struct gateway_worker *w = tier->worker;
+    uint64_t now_ms = uv_now(r->gateway->loop);
+    attempt_free(r);
+    memset(a, 0, sizeof(*a));
+    a->worker = w;
+    a->retry_after_ms = -1;
+    a->started_ms = now_ms;
+    a->holds_slot = true;
+    r->attempts++;
+    r->woken = false;
+    w->running++;
+    w->attempts_total++;
+    if (availability_ask(&w->availability, now_ms) == AVAILABILITY_VERDICT_PROBE)
+        availability_take_probe(&w->availability, r->number);
+    int error = attempt_call(r);
+    /* A whole answer that is generated shows nothing until it is complete. */
+    bool silent = !r->streamed && !a->want_assembly && api_operation_generates(r->route.operation);
+    a->deadline_ms = now_ms + tier->config->first_event_timeout_ms *
+                                  (silent ? ATTEMPT_SILENT_FACTOR : 1U);
+    r->fresh_connection = false;
+    if (error == 0)
+        return;
+    /* Our own lack of something: not the worker's fault, and no other tier has more of it. */
+    char why[128];
+    snprintf(why, sizeof(why), "the gateway could not start a call: %s", strerror(-error));
+    request_note_tier(r, r->tier_index, why);
+    r->unreachable_last = true;
+    r->excluded |= 1U << r->tier_index;
+    request_step(r, LIFECYCLE_EVENT_FAULT_NEXT);
+}
+
+static void remember_last(struct gateway_request *r, const struct fault_evidence *evidence)
+{
+    r->timed_out_last = evidence->timed_out;
+    r->unreachable_last = evidence->phase == FAULT_PHASE_CONNECT;
+    r->status_last = evidence->in_band ? 0 : evidence->status;
+    r->retry_after_last_ms = r->attempt.retry_after_ms;
+}
+
+static void fault_after_commit(struct gateway_request *r, const struct fault *fault)
+{
+    struct api_error *e = request_error(r);
+    if (e)
+        api_error_cut(e, attempt_tier(r)->config->name, fault->reason, r->events_sent,
+                      r->bytes_sent, r->attempt.tool_call_seen, r->id);
+    r->service->counters->cuts++;
+    log_warning("gateway", "%s: cut after %" PRIu64 " events from %s: %s", r->id, r->events_sent,
+                attempt_tier(r)->config->name, fault->reason);
+    gateway_worker_fault(r->attempt.worker, r->number, fault);
+    request_step(r, LIFECYCLE_EVENT_CUT);
+}
+
+static void retry_or_move_on(struct gateway_request *r, const struct failover_decision *d,
+                             const struct fault *fault)
+{
+    uint64_t now_ms = uv_now(r->gateway->loop);
+    if (d->move == FAILOVER_MOVE_RETRY) {
+        if (d->uncounted)
+            r->stale_retries++;
+        else
+            r->retries++;
+        r->service->counters->retries++;
+        r->retry_same = true;
+        r->fresh_connection = d->fresh_connection;
+        r->wait_deadline_ms = d->pause_ms ? now_ms + d->pause_ms : 0;
+        request_step(r, LIFECYCLE_EVENT_FAULT_RETRY);
+        return;
+    }
+    r->excluded |= 1U << r->tier_index;
+    if (fault->class == FAULT_LOADING)
+        r->loading |= 1U << r->tier_index;
+    r->retries = 0;
+    r->stale_retries = 0;
+    r->service->counters->failovers++;
+    request_step(r, LIFECYCLE_EVENT_FAULT_NEXT);
+}
+
+void attempt_fault(struct gateway_request *r, struct fault_evidence *evidence)
+{
+    struct attempt *a = &r->attempt;
+    struct gateway_worker *w = a->worker;
+    evidence->on_device = w->device[0] != '\0';
+    if (w->worker && worker_is_managed(w->worker) && worker_pid(w->worker) == 0)
+        evidence->exited = true;
+    struct fault fault;
+    fault_classify(evidence, &fault);
+    if (a->call) {
+        http_call_cancel(a->call);
+        a->call = NULL;
+    }
+    if (r->state == LIFECYCLE_STATE_RELAYING) {
+        fault_after_commit(r, &fault);
+        return;
+    }
+    remember_last(r, evidence);
+    struct failover_facts facts = {
+        .own_error = fault.class == FAULT_REQUEST && !evidence->in_band && evidence->status != 0,
+        .may_retry = fault_may_retry(fault.class),
+        .stale_connection = evidence->connection_reused,
+        .worker_gone = !w->worker || !worker_is_usable(w->worker),
+        .retries = r->retries,
+        .stale_retries = r->stale_retries,
+        .retry_after_ms = a->retry_after_ms,
+        .retry_after_max_ms = attempt_tier(r)->config->retry_after_max_ms,
+    };
+    struct failover_decision d = failover_decide(&facts);
+    if (d.move == FAILOVER_MOVE_PASS_ON) {
+        availability_give_up(&w->availability, r->number, uv_now(r->gateway->loop));
+        request_step(r, LIFECYCLE_EVENT_FAULT_FINAL);
+        return;
+    }
+    char why[200];
+    snprintf(why, sizeof(why), "%s: %s", fault_class_name(fault.class), fault.reason);
+    request_note_tier(r, r->tier_index, why);
+    log_info("gateway", "%s: %s/%s: %s, %s", r->id, w->service, w->tier, why,
+             d.move == FAILOVER_MOVE_RETRY ? "once more" : "on to the next tier");
+    if (d.uncounted)
+        availability_give_up(&w->availability, r->number, uv_now(r->gateway->loop));
+    else
+        gateway_worker_fault(w, r->number, &fault);
+    retry_or_move_on(r, &d, &fault);
+}
+
+void attempt_timed_out(struct gateway_request *r)
+{
+    struct attempt *a = &r->attempt;
+    struct gateway_worker *w = a->worker;
+    if (a->ends_seen) {
+        /* The answer is complete; only the worker's connection did not end. */
+        relay_done(r);
+        return;
+    }
+    request_enter(r);
+    bool silent_for_all = w->last_event_ms < a->started_ms ||
+                          (a->first_output_seen &&
+                           w->last_event_ms + attempt_tier(r)->config->stall_timeout_ms <=
+                               uv_now(r->gateway->loop));
+    struct fault_evidence evidence = {
+        .phase = a->first_output_seen ? FAULT_PHASE_STREAM : FAULT_PHASE_FIRST_EVENT,
+        .status = 0,
+        .timed_out = true,
+    };
+    attempt_fault(r, &evidence);
+    /* Nobody got anything from it: its `/health` may say what it likes (F01, F53). */
+    if (silent_for_all && w->worker && worker_is_managed(w->worker))
+        worker_recycle(w->worker, "no output within the deadline", true);
+    request_leave(r);
+}
+
+void attempt_resume(struct gateway_request *r)
+{
+    struct attempt *a = &r->attempt;
+    if (!r->paused)
+        return;
+    r->paused = false;
+    if (!a->call)
+        return;
+    a->deadline_ms = uv_now(r->gateway->loop) + attempt_tier(r)->config->stall_timeout_ms;
+    http_call_resume(a->call);
+}
+
+static int64_t parse_retry_after(struct span value)
+{
+    value = span_trim(value);
+    if (!value.ptr || value.len == 0 || value.len > 6)
+        return -1;
+    int64_t seconds = 0;
+    for (size_t i = 0; i < value.len; i++) {
+        if (value.ptr[i] < '0' || value.ptr[i] > '9')
+            return -1; /* the date form: no worker of ours sends it */
+        seconds = seconds * 10 + (value.ptr[i] - '0');
+    }
+    return seconds * 1000;
+}
+
+static bool media_type_is(struct span value, const char *type)
+{
+    struct span t = span_from_str(type);
+    return value.ptr && value.len >= t.len &&
+           span_equals_nocase((struct span){value.ptr, t.len}, t);
+}
+
+/* How the answer is to be handled, from its head. */
+static enum attempt_mode choose_mode(const struct gateway_request *r, int status,
+                                     const struct http_fields *fields)
+{
+    const struct attempt *a = &r->attempt;
+    struct span type = http_fields_get(fields, "content-type");
+    struct span coding = http_fields_get(fields, "content-encoding");
+    if (status >= 400 && (r->route.operation != API_OPERATION_PASS || status >= 500))
+        return ATTEMPT_MODE_ERROR;
+    if (coding.ptr && !span_equals_nocase(span_trim(coding), SPAN_LIT("identity")))
+        return ATTEMPT_MODE_RAW; /* coded although identity was asked for: untouched (F108) */
+    bool sse = media_type_is(type, "text/event-stream");
+    bool ndjson = media_type_is(type, "application/x-ndjson") ||
+                  media_type_is(type, "application/jsonl");
+    if (sse || ndjson)
+        return a->want_assembly ? ATTEMPT_MODE_ASSEMBLE : ATTEMPT_MODE_EVENTS;
+    return ATTEMPT_MODE_WHOLE;
+}
+
+static void on_head(struct http_call *c, int status, const struct http_fields *fields, void *ctx)
+{
+    (void)c;
+    struct gateway_request *r = ctx;
+    struct attempt *a = &r->attempt;
+    request_enter(r);
+    a->status = status;
+    a->retry_after_ms = parse_retry_after(http_fields_get(fields, "retry-after"));
+    a->mode = (unsigned char)choose_mode(r, status, fields);
+    http_fields_init(&a->fields, (size_t)64 * 1024);
+    for (uint32_t i = 0; i < fields->count; i++)
+        (void)http_fields_add(&a->fields, http_fields_name(fields, i),
+                              http_fields_value(fields, i));
+    struct span type = http_fields_get(fields, "content-type");
+    enum framer_kind kind = media_type_is(type, "text/event-stream") ? FRAMER_KIND_SSE
+                                                                     : FRAMER_KIND_NDJSON;
+    const struct config_limits *limits = &r->generation->config->limits;
+    int error = 0;
+    buf_init(&a->held, GATEWAY_HELD_BYTES);
+    switch ((enum attempt_mode)a->mode) {
+    case ATTEMPT_MODE_EVENTS: framer_init(&a->framer, kind, GATEWAY_INSPECT_BYTES); break;
+    case ATTEMPT_MODE_ASSEMBLE:
+        framer_init(&a->framer, kind, (size_t)limits->event_bytes);
+        error = api_assembly_create(r->route.operation, (size_t)limits->response_bytes,
+                                    &a->assembly);
+        break;
+    case ATTEMPT_MODE_ERROR: buf_init(&a->held, GATEWAY_ERROR_BODY_BYTES); break;
+    case ATTEMPT_MODE_WHOLE: buf_init(&a->held, (size_t)limits->response_bytes); break;
+    case ATTEMPT_MODE_RAW:
+    case ATTEMPT_MODE_UNKNOWN: break;
+    }
+    bool html = media_type_is(type, "text/html") && expects_json(r->route.operation);
+    if (error < 0 || (status < 400 && html)) {
+        struct fault_evidence evidence = {
+            .phase = FAULT_PHASE_FIRST_EVENT,
+            .status = status,
+            .in_band = true,
+            .text = error < 0 ? SPAN_LIT("the gateway is out of memory")
+                              : SPAN_LIT("an HTML page where JSON was expected: unknown server type"),
+        };
+        attempt_fault(r, &evidence);
+    }
+    request_leave(r);
+}
+
+static void on_body(struct http_call *c, struct span bytes, void *ctx)
+{
+    (void)c;
+    struct gateway_request *r = ctx;
+    request_enter(r);
+    switch ((enum attempt_mode)r->attempt.mode) {
+    case ATTEMPT_MODE_EVENTS:
+    case ATTEMPT_MODE_RAW: relay_body(r, bytes); break;
+    default: collect_body(r, bytes); break;
+    }
+    request_leave(r);
+}
+
+static void on_read_end(struct http_call *c, void *ctx)
+{
+    (void)c;
+    struct gateway_request *r = ctx;
+    request_enter(r);
+    (void)relay_flush(r);
+    request_leave(r);
+}
+
+static void on_done(struct http_call *c, void *ctx)
+{
+    (void)c;
+    struct gateway_request *r = ctx;
+    request_enter(r);
+    r->attempt.call = NULL;
+    switch ((enum attempt_mode)r->attempt.mode) {
+    case ATTEMPT_MODE_EVENTS:
+    case ATTEMPT_MODE_RAW: relay_done(r); break;
+    default: collect_done(r); break;
+    }
+    request_leave(r);
+}
+
+static void on_fail(struct http_call *c, const struct http_call_failure *failure, void *ctx)
+{
+    (void)c;
+    struct gateway_request *r = ctx;
+    struct attempt *a = &r->attempt;
+    a->call = NULL;
+    request_enter(r);
+    if (a->mode == ATTEMPT_MODE_EVENTS && a->ends_seen) {
+        /* All was said; how the connection ended afterwards does not matter. */
+        relay_done(r);
+        request_leave(r);
+        return;
+    }
+    enum fault_phase phase = FAULT_PHASE_HEAD;
+    if (!failure->connected)
+        phase = FAULT_PHASE_CONNECT;
+    else if (failure->head_complete)
+        phase = a->first_output_seen ? FAULT_PHASE_STREAM : FAULT_PHASE_FIRST_EVENT;
+    struct fault_evidence evidence = {
+        .phase = phase,
+        .status = 0,
+        .transport_error = failure->error,
+        .connection_reused = failure->reused && !failure->any_response_byte,
+        .timed_out = failure->error == -ETIMEDOUT,
+        .text = failure->detail ? span_from_str(failure->detail) : SPAN_LIT(""),
+    };
+    if (a->worker->worker && worker_is_managed(a->worker->worker))
+        worker_suspect(a->worker->worker);
+    attempt_fault(r, &evidence);
+    request_leave(r);
+}
+
+static const struct http_call_handler attempt_handler = {
+    .on_head = on_head,
+    .on_body = on_body,
+    .on_read_end = on_read_end,
+    .on_done = on_done,
+    .on_fail = on_fail,
+};

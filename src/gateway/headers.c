@@ -1,0 +1,128 @@
+/*
+ * Header fields on their way through: hop-by-hop fields stay behind, framing is our own, what
+ * failsoft has to say is added, everything else passes as it came. Loop thread only.
+ */
+#include "gateway/internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* Fields of a request that never reach a worker, beside the hop-by-hop ones. */
+static const char *const request_private[] = {
+    "host", "content-length", "content-type", "expect", "accept-encoding",
+    "idempotency-key", "x-failsoft-accept", "x-failsoft-request",
+};
+
+/* Fields of an answer that are made anew, beside the hop-by-hop ones. */
+static const char *const response_private[] = {
+    "content-length", "date", "server-timing", "x-failsoft-request", "x-failsoft-tier",
+    "x-failsoft-degraded", "x-failsoft-reason", "x-failsoft-eta-ms",
+};
+
+static bool is_listed(struct span name, const char *const *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (span_equals_nocase(name, span_from_str(list[i])))
+            return true;
+    return false;
+}
+
+int headers_for_worker(const struct gateway_request *r, struct http_fields *out)
+{
+    const struct http_fields *in = http_exchange_fields(r->exchange);
+    int error = 0;
+    for (uint32_t i = 0; error == 0 && i < in->count; i++) {
+        struct span name = http_fields_name(in, i);
+        if (is_listed(name, request_private, sizeof(request_private) / sizeof(char *)) ||
+            http_fields_is_hop_by_hop(in, name))
+            continue;
+        error = http_fields_add(out, name, http_fields_value(in, i));
+    }
+    /* A JSON body is labelled as what it is: labels change limits on some servers (F104). */
+    struct span type = r->route.body == API_BODY_JSON ? SPAN_LIT("application/json")
+                                                      : http_fields_get(in, "content-type");
+    if (error == 0 && type.ptr && http_exchange_body(r->exchange).len > 0)
+        error = http_fields_add(out, SPAN_LIT("Content-Type"), type);
+    if (error == 0)
+        error = http_fields_add(out, SPAN_LIT("X-Failsoft-Request"), span_from_str(r->id));
+    return error;
+}
+
+const char *degraded_kind(const struct gateway_request *r)
+{
+    if (!r->service || r->tier_index == 0)
+        return "";
+    const struct config_tier *first = r->service->tiers[0].config;
+    const struct config_tier *tier = r->service->tiers[r->tier_index].config;
+    if (tier->kind == CONFIG_TIER_KIND_SUBSTITUTE ||
+        (tier->model && first->model && strcmp(tier->model, first->model) != 0) ||
+        (tier->model_path && first->model_path &&
+         strcmp(tier->model_path, first->model_path) != 0))
+        return "other-model";
+    return "other-tier";
+}
+
+void degraded_reason(const struct gateway_request *r, char *out, size_t out_size)
+{
+    out[0] = '\0';
+    size_t used = 0;
+    for (unsigned i = 0; r->service && i < r->tier_index && used + 1 < out_size; i++) {
+        const char *why = r->tier_reasons[i] ? r->tier_reasons[i] : "not chosen";
+        int n = snprintf(out + used, out_size - used, "%s%s: %s", used ? "; " : "",
+                         r->service->tiers[i].config->name, why);
+        if (n < 0)
+            return;
+        used += (size_t)n;
+    }
+    /* A header value has no control characters and no bytes above ASCII. */
+    for (char *p = out; *p; p++)
+        if ((unsigned char)*p < 0x20 || (unsigned char)*p > 0x7e)
+            *p = ' ';
+}
+
+static int add_text(struct http_fields *out, const char *name, const char *value)
+{
+    return http_fields_add(out, span_from_str(name), span_from_str(value));
+}
+
+static int add_timing(const struct gateway_request *r, struct http_fields *out)
+{
+    if (r->attempt.started_ms == 0)
+        return 0;
+    uint64_t now_ms = uv_now(r->gateway->loop);
+    char text[96];
+    snprintf(text, sizeof(text), "queue;dur=%" PRIu64 ", worker;dur=%" PRIu64 ", total;dur=%" PRIu64,
+             r->queue_ms, now_ms - r->attempt.started_ms, now_ms - r->accepted_ms);
+    return add_text(out, "Server-Timing", text);
+}
+
+int headers_for_client(const struct gateway_request *r, const struct http_fields *upstream,
+                       bool event_stream, struct http_fields *out)
+{
+    int error = 0;
+    for (uint32_t i = 0; error == 0 && upstream && i < upstream->count; i++) {
+        struct span name = http_fields_name(upstream, i);
+        if (is_listed(name, response_private, sizeof(response_private) / sizeof(char *)) ||
+            http_fields_is_hop_by_hop(upstream, name))
+            continue;
+        error = http_fields_add(out, name, http_fields_value(upstream, i));
+    }
+    if (error == 0 && event_stream && !http_fields_get(out, "cache-control").ptr)
+        error = add_text(out, "Cache-Control", "no-cache");
+    if (error == 0 && event_stream && !http_fields_get(out, "x-accel-buffering").ptr)
+        error = add_text(out, "X-Accel-Buffering", "no");
+    if (error == 0)
+        error = add_text(out, "X-Failsoft-Request", r->id);
+    if (error < 0 || !r->service || !r->attempt.worker)
+        return error;
+    error = add_text(out, "X-Failsoft-Tier", r->service->tiers[r->tier_index].config->name);
+    const char *kind = degraded_kind(r);
+    if (error == 0 && kind[0]) {
+        char reason[512];
+        degraded_reason(r, reason, sizeof(reason));
+        error = add_text(out, "X-Failsoft-Degraded", kind);
+        if (error == 0)
+            error = add_text(out, "X-Failsoft-Reason", reason);
+    }
+    return error < 0 ? error : add_timing(r, out);
+}

@@ -1,0 +1,296 @@
+/*
+ * The gateway's own structures, shared by the files of this folder and nobody else.
+ *
+ *   gateway ──► generation (one configuration, counted: requests hold theirs)
+ *                  └─ services ─► tiers ─► gateway_worker (counted: shared by generations when a
+ *                                            reload did not change its settings)
+ *   gateway ──► requests ─► attempt (at most one at a time: one voice)
+ */
+#ifndef FAILSOFT_GATEWAY_INTERNAL_H
+#define FAILSOFT_GATEWAY_INTERNAL_H
+
+#include "api/assemble.h"
+#include "api/edit.h"
+#include "api/error.h"
+#include "api/event.h"
+#include "api/request.h"
+#include "api/route.h"
+#include "base/list.h"
+#include "config/config.h"
+#include "gateway/gateway.h"
+#include "gateway/histogram.h"
+#include "http/client.h"
+#include "http/framer.h"
+#include "http/server.h"
+#include "policy/availability.h"
+#include "policy/lifecycle.h"
+#include "worker/fault.h"
+#include "worker/worker.h"
+
+enum {
+    GATEWAY_TICK_MS = 100,
+    GATEWAY_MAX_TIERS = 16,
+    GATEWAY_PARTS_MAX = 48,
+    GATEWAY_HELD_BYTES = 256 * 1024,    /* opening events held back before the commit point */
+    GATEWAY_ERROR_BODY_BYTES = 64 * 1024, /* of a worker's error answer, kept to be read */
+    GATEWAY_INSPECT_BYTES = 256 * 1024, /* larger streamed events pass uninspected */
+    GATEWAY_REQUEST_ID_BYTES = 24,
+};
+
+struct gateway_worker {
+    struct gateway *gateway;
+    struct list_node node; /* in gateway->workers */
+    unsigned references;   /* tiers of generations that point here */
+    struct worker *worker; /* NULL once destroyed */
+    char *service;
+    char *tier;
+    char *device; /* "" when none */
+    uint32_t slots;         /* 0: no limit known */
+    struct availability availability;
+    char fault_text[200];   /* the last fault, for people; "" when the last attempt was fine */
+    struct list_node waiting; /* requests, longest first */
+    uint32_t waiting_count;
+    uint32_t running;
+    uint64_t last_event_ms; /* any attempt of it got an event with output */
+    uint64_t attempts_total, attempts_failed;
+    struct histogram first_event;
+    bool stopping;
+};
+
+/* Lives as long as the gateway, over reloads, by name. */
+struct gateway_counters {
+    struct list_node node;
+    char *service;
+    uint64_t requests, done, failed, cancelled, failovers, retries, cuts;
+    struct histogram duration;
+};
+
+struct gateway_tier {
+    const struct config_tier *config;
+    struct gateway_worker *worker;
+};
+
+struct gateway_service {
+    const struct config_service *config;
+    struct gateway_counters *counters;
+    struct gateway_tier *tiers;
+    size_t tier_count;
+    struct api_default *sampling;
+    size_t sampling_count;
+};
+
+struct generation {
+    struct gateway *gateway;
+    struct list_node node; /* in gateway->generations */
+    struct config *config;
+    struct gateway_service *services;
+    size_t service_count;
+    unsigned references; /* requests, and one while it is the current one */
+};
+
+/* How the answer of an attempt is turned into the answer of the request. */
+enum attempt_mode {
+    ATTEMPT_MODE_UNKNOWN = 0, /* no response head yet */
+    ATTEMPT_MODE_EVENTS,      /* relayed event by event */
+    ATTEMPT_MODE_ASSEMBLE,    /* fetched as events, given out whole */
+    ATTEMPT_MODE_WHOLE,       /* collected, then given out whole */
+    ATTEMPT_MODE_RAW,         /* relayed as bytes: coded, or larger than may be collected */
+    ATTEMPT_MODE_ERROR,       /* an error answer: collected and judged */
+};
+
+enum attempt_tail { ATTEMPT_TAIL_DROP = 0, ATTEMPT_TAIL_HOLD, ATTEMPT_TAIL_FORWARD };
+
+struct attempt {
+    struct http_call *call; /* NULL when none runs */
+    struct gateway_worker *worker;
+    struct api_edit edit;
+    struct span parts[API_EDIT_PARTS_MAX]; /* of the edited body; borrowed by the call */
+    bool has_edit;
+    bool holds_slot;
+    bool is_probe;
+    unsigned char mode; /* enum attempt_mode */
+    bool want_assembly;
+    bool first_output_seen;
+    bool ends_seen, finish_seen, tool_call_seen;
+    unsigned char tail; /* enum attempt_tail: where the LF of a split CRLF goes */
+    int status;
+    int64_t retry_after_ms;
+    uint64_t started_ms;
+    uint64_t deadline_ms; /* first output, or the next event afterwards */
+    struct http_fields fields; /* of the response, until the commit point */
+    struct framer framer;
+    struct api_assembly *assembly;
+    struct buf held; /* opening events; or the collected body */
+};
+
+struct gateway_request {
+    struct gateway *gateway;
+    struct generation *generation;
+    struct gateway_service *service; /* NULL until identified */
+    struct http_exchange *exchange;  /* NULL when the client is gone or has been answered */
+    struct list_node node;           /* in gateway->requests */
+    struct list_node queue_node;     /* in a worker's waiting list */
+    uint64_t number;
+    char id[GATEWAY_REQUEST_ID_BYTES];
+    enum lifecycle_state state;
+    struct api_route route;
+    struct api_request *api;        /* freed at the commit point, with the body */
+    unsigned tier_index;            /* of the running or waited-for attempt */
+    uint32_t excluded;              /* bit per tier: not to be tried again */
+    uint32_t loading;               /* bit per excluded tier that only said that it loads */
+    unsigned attempts, retries, stale_retries;
+    bool retry_same;                /* the next decision takes tier_index again */
+    bool fresh_connection;
+    bool streamed;                  /* the client gets events */
+    bool wants_progress;            /* it asked for the worker's progress reports */
+    bool paused;                    /* the client is slower than the worker */
+    bool doomed;                    /* finished inside a callback: freed by request_leave */
+    unsigned depth;                 /* callbacks on the stack that use it */
+    bool waits_for_load;
+    bool woken;                     /* it was its turn: goes before those who wait */
+    unsigned char accept;           /* enum request_accept */
+    uint64_t accepted_ms, wait_since_ms, committed_ms;
+    uint64_t wait_deadline_ms; /* waiting: as long as allowed; paused: the end of the pause */
+    uint64_t wake_at_ms;       /* waiting: look again at this time; 0: when woken */
+    uint64_t queue_ms;              /* spent waiting, over all waits */
+    uint64_t events_sent, bytes_sent;
+    struct attempt attempt;
+    struct api_error *error;        /* what is said by SAY_ERROR and SAY_CUT; NULL: not known */
+    bool timed_out_last, unreachable_last; /* how the last attempt failed */
+    int status_last;                /* HTTP status of the last failed attempt; 0: none */
+    int64_t retry_after_last_ms;
+    char *tier_reasons[GATEWAY_MAX_TIERS]; /* why a tier was left, for messages */
+};
+
+enum request_accept { REQUEST_ACCEPT_ANY = 0, REQUEST_ACCEPT_SAME_MODEL, REQUEST_ACCEPT_GPU_ONLY };
+
+struct gateway {
+    uv_loop_t *loop;
+    struct gateway_options options;
+    struct http_server *server;
+    uv_timer_t tick;
+    /*
+     * Events of one read, gathered for one write. One for all requests: it is filled and emptied
+     * within one callback.
+     */
+    struct span parts[GATEWAY_PARTS_MAX];
+    unsigned part_count;
+    const struct gateway_request *parts_owner;
+    struct generation *current;
+    struct list_node generations, workers, requests, counters;
+    unsigned request_count;
+    uint64_t started_ms;
+    uint64_t next_number;
+    uint32_t id_seed;
+    uint64_t config_generation;
+    char *config_error;
+    bool stopping, forced, server_closed, tick_closed;
+    uint64_t stop_deadline_ms;
+    unsigned workers_open;
+    void (*on_stopped)(void *ctx);
+    void *on_stopped_ctx;
+};
+
+/* generation.c: the running form of a configuration. */
+int generation_create(struct gateway *g, struct config *config, struct generation **ret);
+void generation_unref(struct generation *gen);
+struct gateway_service *generation_find_service(struct generation *gen, struct span name);
+
+/* workers.c: workers with their queue and availability. */
+int gateway_worker_create(struct gateway *g, const struct config *config,
+                          const struct config_service *service, const struct config_tier *tier,
+                          struct gateway_worker **ret);
+void gateway_worker_ref(struct gateway_worker *w);
+/* The last reference stops the process. */
+void gateway_worker_unref(struct gateway_worker *w);
+/* Stops whatever the references say (shutdown). */
+void gateway_worker_stop(struct gateway_worker *w);
+bool gateway_worker_has_room(const struct gateway_worker *w);
+/* Wakes requests that wait for it: as many as there is room for, or all when it can take none. */
+void gateway_worker_pump(struct gateway_worker *w);
+/* Why it cannot be given a request now, in words; "" when it can. Into out. */
+void gateway_worker_explain(const struct gateway_worker *w, char *out, size_t out_size);
+/* Applies a classified fault: counters, availability, whole-device faults, restarts. */
+void gateway_worker_fault(struct gateway_worker *w, uint64_t owner, const struct fault *fault);
+
+/* gateway.c */
+void gateway_start_tick(struct gateway *g);
+/* Something that a stop waits for is over. */
+void gateway_check_stopped(struct gateway *g);
+
+/* request.c: from the exchange to a decision, and every step of the lifecycle. */
+void request_begin(struct gateway *g, struct http_exchange *x);
+void request_client_gone(struct http_exchange *x);
+/* Takes the event, does what the table says. r may be freed afterwards unless entered. */
+void request_step(struct gateway_request *r, enum lifecycle_event event);
+/* Around callbacks that use r after a step: it is freed at the last leave. */
+void request_enter(struct gateway_request *r);
+void request_leave(struct gateway_request *r);
+/* A deadline of the request has passed: request_tick() has something to do. */
+bool request_needs_tick(const struct gateway_request *r, uint64_t now_ms);
+void request_tick(struct gateway_request *r, uint64_t now_ms);
+/* Remembers why a tier was left (copied, cut). */
+void request_note_tier(struct gateway_request *r, unsigned tier_index, const char *reason);
+
+/* decide.c */
+void request_decide(struct gateway_request *r);
+bool tier_can_serve(const struct gateway_request *r, unsigned tier_index);
+
+/* The error to be said; made on first use. NULL: out of memory. */
+struct api_error *request_error(struct gateway_request *r);
+
+/* identify.c: route, body, service. False: r->error is set. */
+bool request_identify(struct gateway_request *r);
+
+/* attempt.c */
+void attempt_start(struct gateway_request *r);
+/* Closes the call and releases the slot; what was received stays until attempt_free. */
+void attempt_drop(struct gateway_request *r);
+void attempt_free(struct gateway_request *r);
+/* Classifies, counts, and steps the lifecycle on. */
+void attempt_fault(struct gateway_request *r, struct fault_evidence *evidence);
+void attempt_timed_out(struct gateway_request *r);
+void attempt_resume(struct gateway_request *r);
+/* The worker produced output for this request: it is alive. */
+void attempt_mark_output(struct gateway_request *r);
+
+/* relay.c: events and bytes to the client. */
+void relay_body(struct gateway_request *r, struct span bytes);
+/* Writes what was gathered. False: the client is gone, and the request with it. */
+bool relay_flush(struct gateway_request *r);
+/* Gathers bytes for the next flush; they must stay valid until then. */
+void relay_gather(struct gateway_request *r, struct span bytes);
+/* The message of the worker is complete (or nobody waits for its end). */
+void relay_done(struct gateway_request *r);
+/* Status, headers and what was held back. */
+void relay_commit(struct gateway_request *r);
+/* What is gathered and the proper end of the response, in one write. */
+void relay_end(struct gateway_request *r);
+/* Forgets what was gathered. */
+void relay_forget(struct gateway_request *r);
+
+/* collect.c: whole answers. */
+void collect_body(struct gateway_request *r, struct span bytes);
+void collect_done(struct gateway_request *r);
+
+/* answer.c: what the gateway itself says. */
+void answer_error(struct gateway_request *r);
+void answer_cut(struct gateway_request *r);
+void answer_whole(struct gateway_request *r);
+void answer_exchange_error(struct http_exchange *x, const struct api_error *e,
+                           enum api_dialect dialect, const char *request_id);
+void answer_models(struct gateway *g, struct http_exchange *x, const struct api_route *route);
+/* The client gets the answer of an attempt whole. */
+void answer_refused(int status, const char *message, struct span path, struct buf *ret_body,
+                    void *ctx);
+
+/* headers.c */
+int headers_for_worker(const struct gateway_request *r, struct http_fields *out);
+/* Status headers of failsoft, and the worker's own end-to-end fields (may be NULL). */
+int headers_for_client(const struct gateway_request *r, const struct http_fields *upstream,
+                       bool event_stream, struct http_fields *out);
+/* "" when the request is served as asked; else the kind of degradation and its reason. */
+const char *degraded_kind(const struct gateway_request *r);
+void degraded_reason(const struct gateway_request *r, char *out, size_t out_size);
+
+#endif
