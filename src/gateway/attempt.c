@@ -90,21 +90,6 @@ void attempt_mark_output(struct gateway_request *r)
     }
 }
 
-/* The name a substitute is to be asked by, so that its answers name the model that served. */
-static const char *model_for_worker(const struct config_tier *tier, char *out, size_t out_size)
-{
-    if (tier->model)
-        return tier->model;
-    if (!tier->managed || !tier->model_path_own || !tier->model_path)
-        return NULL;
-    const char *name = strrchr(tier->model_path, '/');
-    snprintf(out, out_size, "%s", name ? name + 1 : tier->model_path);
-    char *dot = strrchr(out, '.');
-    if (dot)
-        *dot = '\0';
-    return out;
-}
-
 static int attempt_prepare_body(struct gateway_request *r)
 {
     struct attempt *a = &r->attempt;
@@ -113,9 +98,8 @@ static int attempt_prepare_body(struct gateway_request *r)
     bool llama = engine == WORKER_ENGINE_LLAMA_SERVER;
     bool tuned = llama && takes_sampling(r->route.operation);
     a->want_assembly = llama && !r->api->stream && api_assembly_can(&r->route, r->api);
-    char name[API_MODEL_NAME_MAX];
     struct api_edit_options options = {
-        .model = model_for_worker(tier, name, sizeof(name)),
+        .model = tier->model,
         .stream = a->want_assembly,
         .return_progress = tuned && (a->want_assembly || r->streamed),
         .include_usage = a->want_assembly && takes_sampling(r->route.operation),

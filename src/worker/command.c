@@ -167,6 +167,20 @@ static void push_serving(struct vector *v)
     push_option(v, "-lv", "4");
 }
 
+/* Answers name the model by its file, not by the file's path. */
+static void push_alias(struct vector *v, const char *model_path)
+{
+    char name[256];
+    const char *slash = strrchr(model_path, '/');
+
+    snprintf(name, sizeof(name), "%s", slash ? slash + 1 : model_path);
+    char *dot = strrchr(name, '.');
+
+    if (dot != NULL && dot != name)
+        *dot = '\0';
+    push_option(v, "--alias", name);
+}
+
 static void build_argv(struct vector *v, const struct worker_options *o, const char *program,
                        const char *socket_path, unsigned threads)
 {
@@ -175,6 +189,7 @@ static void build_argv(struct vector *v, const struct worker_options *o, const c
     vector_push(v, program);
     push_option(v, "--host", socket_path);
     push_option(v, "-m", o->model_path);
+    push_alias(v, o->model_path);
     push_number(v, "-c", (uint64_t)o->context_tokens * slots);
     push_number(v, "-np", slots);
     push_number(v, "-t", threads);

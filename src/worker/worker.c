@@ -130,6 +130,9 @@ static int create_managed(struct worker *w, struct http_origin_options *origin_o
     }
     if (rc == 0)
         rc = run_dir_prepare(w->run_dir, &w->run_dir_made);
+    /* No pool: an idle connection holds one of the engine's few HTTP threads, and a unix socket
+     * costs next to nothing to open. */
+    origin_options->max_idle = 0;
     if (rc == 0)
         rc = http_origin_create_unix(w->loop, w->socket_path, origin_options, &w->origin);
     return rc;
