@@ -98,9 +98,10 @@ int buf_printf(struct buf *b, const char *format, ...)
         goto out;
     }
     if (b->cap - b->len < (size_t)n + 1) {
+        size_t need = b->len + (size_t)n + 1;
         size_t cap = b->cap ? b->cap * 2 : BUF_FIRST_CAPACITY;
-        if (cap < b->len + (size_t)n + 1)
-            cap = b->len + (size_t)n + 1;
+        if (cap < need || cap > b->max)
+            cap = need;
         r = buf_grow_to(b, cap);
         if (r < 0)
             goto out;

@@ -339,7 +339,6 @@ static void finish_event(struct framer *f, const struct event_end *end)
 {
     framer_advance(f, end->length);
     f->state = end->open_cr ? STATE_TAIL : STATE_LINE_START;
-    f->in_pieces = false;
     f->at_start = false;
 }
 

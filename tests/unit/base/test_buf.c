@@ -55,6 +55,17 @@ static void growth_is_amortised_and_bounded(void **state)
     assert_true(b.cap <= b.max);
     buf_free(&b);
 
+    /* A small cap is not rounded up, and text does not double past it. */
+    buf_init(&b, 10);
+    assert_int_equal(buf_append(&b, "x", 1), 0);
+    assert_true(b.cap <= 10);
+    buf_free(&b);
+    buf_init(&b, 400);
+    for (size_t i = 0; i < 40; i++)
+        assert_int_equal(buf_printf(&b, "%d", 1234567890), 0);
+    assert_true(b.cap <= 401);
+    buf_free(&b);
+
     buf_init(&b, SIZE_MAX);
     alloc_fail_reset_count();
     assert_int_equal(buf_reserve_exact(&b, 12345), 0);

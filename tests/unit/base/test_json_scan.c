@@ -147,6 +147,30 @@ static void errors_have_the_exact_place(void **state)
     assert_int_equal(json_scan(SPAN_NONE, NULL, NULL, &(enum json_kind){0}, NULL), -EBADMSG);
 }
 
+/* Every byte, at the start of a string and where eight and sixteen bytes are looked at together. */
+static void every_byte_in_a_string(void **state)
+{
+    (void)state;
+    for (unsigned c = 0; c < 256; c++) {
+        for (size_t at = 1; at < 35; at++) {
+            char text[40];
+            memset(text, 'x', sizeof(text));
+            text[0] = '"';
+            text[at] = (char)c;
+            text[39] = '"';
+            enum json_kind kind;
+            struct json_scan_error error;
+            int r = scan_exact((struct span){text, sizeof(text)}, &kind, &error);
+            bool good = c >= 0x20 && c < 0x80 && c != '"' && c != '\\';
+            if ((r == 0) != good)
+                fail_msg("byte %02x at %zu: %d", c, at, r);
+            /* Behind a quote the text is over; behind a backslash the x is wrong. */
+            if (!good && error.offset != at + (c == '"' || c == '\\'))
+                fail_msg("byte %02x at %zu: error at %zu", c, at, error.offset);
+        }
+    }
+}
+
 /* Wherever a valid text is cut, the verdict is "ends early" with the offset of the cut. */
 static void a_cut_text_ends_early(void **state)
 {
@@ -421,6 +445,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(valid_texts),
         cmocka_unit_test(errors_have_the_exact_place),
+        cmocka_unit_test(every_byte_in_a_string),
         cmocka_unit_test(a_cut_text_ends_early),
         cmocka_unit_test(depth_is_bounded),
         cmocka_unit_test(members_are_reported_in_place),

@@ -529,6 +529,10 @@ static void the_window_is_exact(void **state)
             transcript_free(&t);
         }
     }
+    /* More lines of data in one read than the window could hold joined. */
+    check_stream(FRAMER_KIND_SSE, 16,
+                 SPAN_LIT("data: 012345\ndata: 012345\ndata: 012345\ndata: 012345\n\ndata: x\n\n"),
+                 "P bytes=53\nW bytes=9 data=\"x\" name=- id=- odd=-\n");
     for (size_t window = 1; window < 12; window++)
         check_stream(FRAMER_KIND_NDJSON, window, SPAN_LIT("{}\n{\"a\":1}\n\n{\"b\":22}\n{\"c\""),
                      NULL);
