@@ -37,6 +37,15 @@ static struct config_problem *report_grow(struct config_report *report)
     return &items[report->count];
 }
 
+/* Names from the file stand in messages: no control character of theirs reaches a terminal. */
+static void make_printable(char *message)
+{
+    for (unsigned char *p = (unsigned char *)message; *p; p++) {
+        if (*p < 0x20 || *p == 0x7f)
+            *p = '?';
+    }
+}
+
 void config_report_add(struct config_report *report, enum config_severity severity,
                        struct config_mark mark, const char *format, ...)
 {
@@ -52,6 +61,8 @@ void config_report_add(struct config_report *report, enum config_severity severi
     if (vasprintf(&message, format, ap) < 0)
         message = NULL;
     va_end(ap);
+    if (message)
+        make_printable(message);
     p = message ? report_grow(report) : NULL;
     if (!p) {
         free(message);
