@@ -90,8 +90,10 @@ write_config() {
     models=$("$SETUP_DIR/models.sh" all)
     chat=$(sed -n 1p <<<"$models")
     embed=$(sed -n 2p <<<"$models")
-    # The simulated accelerator computes on the CPU: half the cores for each side.
-    threads=$((($(nproc) + 1) / 2))
+    # The simulated accelerator computes on the CPU: half the cores for each tier, or an engine that
+    # loads on one side would starve the answer on the other.
+    threads=auto
+    if [ "$GPU_KIND" = sim ]; then threads=$((($(nproc) + 1) / 2)); fi
     case "$GPU_KIND" in
     none) ;;
     sim)
@@ -123,13 +125,13 @@ services:
     model: "$chat"
     context: 4096
     tiers:$gpu_tier
-      - { name: cpu, threads: auto }
+      - { name: cpu, threads: $threads }
   embed:
     kind: embeddings
     model: "$embed"
     context: 512
     tiers:$gpu_tier
-      - { name: cpu, threads: auto }
+      - { name: cpu, threads: $threads }
 YAML
     mv "$CONFIG.part" "$CONFIG"
 }
@@ -155,12 +157,15 @@ address_of() {
     echo "${listen:-127.0.0.1:8080}"
 }
 
+# finish — the gateway runs in a session of its own, so that Ctrl-C reaches it once, from here, and it
+# lets running requests end. A second Ctrl-C makes it stop at once.
 finish() {
     local status=$?
-    trap - EXIT INT TERM
-    if [ "$GATEWAY" != 0 ] && kill -0 "$GATEWAY" 2>/dev/null; then
+    trap - EXIT
+    trap 'kill -TERM "$GATEWAY" 2>/dev/null' INT TERM
+    if [ "$GATEWAY" != 0 ]; then
         kill -TERM "$GATEWAY" 2>/dev/null || true
-        wait "$GATEWAY" 2>/dev/null || true
+        while kill -0 "$GATEWAY" 2>/dev/null; do wait "$GATEWAY" 2>/dev/null || true; done
     fi
     if [ "$CARD_MADE" = 1 ]; then
         "$BIN" sim destroy "$CARD" >/dev/null 2>&1 || true
@@ -174,7 +179,7 @@ main() {
     mkdir -p "$STATE_DIR"
     trap finish EXIT
     trap 'exit 130' INT
-    trap 'exit 143' TERM
+    trap 'exit 143' TERM HUP
     if [ -z "$CONFIG" ]; then
         CONFIG=$STATE_DIR/failsoft-$PORT.yaml
         [[ $PORT =~ ^[0-9]+$ ]] && [ "$PORT" -ge 1 ] && [ "$PORT" -le 65535 ] ||
@@ -194,7 +199,7 @@ main() {
         export PATH
     fi
     if [ -n "${FAILSOFT_DRY_RUN:-}" ]; then cat "$CONFIG"; return 0; fi
-    "$BIN" serve --config "$CONFIG" &
+    setsid "$BIN" serve --config "$CONFIG" &
     GATEWAY=$!
     python3 "$SETUP_DIR/wait_ready.py" --address "$(address_of "$CONFIG")" --pid "$GATEWAY" \
         --config "$CONFIG" --fail "$fail_command" || status=$?

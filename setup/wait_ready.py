@@ -70,20 +70,17 @@ def answered(kind, body):
 
 
 def tiers_of(status):
-    """Every tier in the status, whether tiers lie in services or in one list."""
+    """Every tier in the status, with its service's name and kind and its worker's facts beside it."""
     found = []
     for service in status.get("services") or []:
         for tier in service.get("tiers") or []:
-            found.append(dict(tier, service=service.get("name") or service.get("service"),
-                              kind=service.get("kind"), tier=tier.get("name") or tier.get("tier")))
-    for tier in status.get("tiers") or []:
-        found.append(tier)
+            found.append({**tier, **(tier.get("worker") or {}), "service": service["name"],
+                          "kind": service.get("kind"), "tier": tier["name"]})
     return found
 
 
 def question_for(tier):
     kind = tier.get("kind") or ""
-    kind = "embeddings" if kind.startswith("embed") else kind
     return kind, QUESTION.get(kind)
 
 
@@ -128,7 +125,7 @@ class Waiter:
         state = tier.get("state") or ""
         reason = tier.get("reason") or ""
         self.last = f"{name[0]}/{name[1]} is {state or 'not ready'}" + (f": {reason}" if reason else "")
-        if self.shown.get(name) != self.last and reason:
+        if self.shown.get(name) != self.last and state in ("backoff", "failed"):
             print(f"run: {self.last}", file=sys.stderr, flush=True)
             self.shown[name] = self.last
         if state not in ("ready", "external", "available", ""):
