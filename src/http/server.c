@@ -126,38 +126,57 @@ static void server_accept_and_drop(struct http_server *s)
     uv_close((uv_handle_t *)tcp, server_discard_closed);
 }
 
-static void server_on_connection(uv_stream_t *listener, int status)
+/* A connection object, counted, without a socket yet. */
+static struct http_exchange *server_new_connection(struct http_server *s, bool over_limit)
 {
-    struct http_server *s = listener->data;
-    if (status < 0)
-        return;
-    bool over = s->draining || s->connection_count >= s->limits.max_connections;
-    if (over && s->refused_open >= SERVER_REFUSED_OPEN_MAX) {
-        s->refused_total++;
-        server_accept_and_drop(s);
-        return;
-    }
     struct http_exchange *x = calloc(1, sizeof(*x));
-    if (!x) {
-        server_accept_and_drop(s);
-        return;
-    }
+    if (!x)
+        return NULL;
     x->server = s;
-    x->refused = over;
+    x->refused = over_limit;
     uv_tcp_init(s->loop, &x->tcp);
     x->tcp.data = x;
     if (list_is_empty(&s->connections))
         uv_timer_start(&s->sweep, server_sweep, SERVER_SWEEP_MS, SERVER_SWEEP_MS);
     list_push_back(&s->connections, &x->node);
     s->handles_open++;
-    if (over) {
+    if (over_limit) {
         s->refused_open++;
         s->refused_total++;
     } else {
         s->connection_count++;
     }
+    return x;
+}
+
+static void server_on_connection(uv_stream_t *listener, int status)
+{
+    struct http_server *s = listener->data;
+    if (status < 0)
+        return;
+    bool over = s->draining || s->connection_count >= s->limits.max_connections;
+    bool drop = over && s->refused_open >= SERVER_REFUSED_OPEN_MAX;
+    struct http_exchange *x = drop ? NULL : server_new_connection(s, over);
+    if (!x) {
+        s->refused_total++;
+        server_accept_and_drop(s);
+        return;
+    }
     if (uv_accept(listener, (uv_stream_t *)&x->tcp) < 0 || connection_start(s, x) < 0)
         connection_close(x);
+}
+
+int server_adopt(struct http_server *s, int fd)
+{
+    struct http_exchange *x = server_new_connection(s, false);
+    if (!x)
+        return -ENOMEM;
+    int r = uv_tcp_open(&x->tcp, fd);
+    if (r == 0)
+        r = connection_start(s, x);
+    if (r < 0)
+        connection_close(x);
+    return r;
 }
 
 static void server_handle_closed(uv_handle_t *handle)

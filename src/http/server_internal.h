@@ -88,6 +88,8 @@ enum {
 uint64_t server_now_ms(const struct http_server *s);
 void server_connection_gone(struct http_server *s, struct http_exchange *x);
 const char *server_date(struct http_server *s);
+/* Takes a connected stream socket over as if it had been accepted. 0 or a negative errno. */
+int server_adopt(struct http_server *s, int fd);
 
 /* connection.c */
 void connection_init_settings(llhttp_settings_t *settings);
