@@ -35,9 +35,13 @@ STARTED = time.monotonic()
 
 
 def record(path):
-    listing = os.open("/proc/self/fd", os.O_RDONLY)
-    descriptors = sorted(int(n) for n in os.listdir(listing) if int(n) != listing)
-    os.close(listing)
+    descriptors = []
+    for name in os.listdir("/proc/self/fd"):
+        try:  # the one that read the folder is gone by now
+            os.fstat(int(name))
+        except OSError:
+            continue
+        descriptors.append(int(name))
     mask = {}
     with open("/proc/self/status", encoding="ascii") as f:
         for line in f:
@@ -49,7 +53,7 @@ def record(path):
         "env": dict(os.environ),
         "pid": os.getpid(),
         "pgid": os.getpgid(0),
-        "descriptors": descriptors,
+        "descriptors": sorted(descriptors),
         "stdin": os.readlink("/proc/self/fd/0"),
         "oom_score_adj": int(open("/proc/self/oom_score_adj", encoding="ascii").read()),
         "signals": mask,
