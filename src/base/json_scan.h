@@ -33,7 +33,7 @@ struct json_member {
 };
 
 struct json_scan_error {
-    size_t offset;       /* of the first byte that is wrong; the length of the text if it ends early */
+    size_t offset; /* of the first byte that is wrong; the length of the text if it ends early */
     const char *message; /* static text, e.g. "expected ':' after a key" */
 };
 
@@ -44,8 +44,8 @@ struct json_scan_error {
  * while scanning, before the rest is known to be valid. *ret_kind is the kind of the value.
  * 0; -EBADMSG with *ret_error (may be NULL) filled. Time: linear. Memory: none.
  */
-int json_scan(struct span text, void (*on_member)(void *ctx, const struct json_member *m), void *ctx,
-              enum json_kind *ret_kind, struct json_scan_error *ret_error);
+int json_scan(struct span text, void (*on_member)(void *ctx, const struct json_member *m),
+              void *ctx, enum json_kind *ret_kind, struct json_scan_error *ret_error);
 
 /*
  * Resolves the escapes of a raw string value (with its quotes, known valid) into out, terminated.

@@ -17,7 +17,7 @@ struct list_node {
 
 /* Walks the list; the current node may be removed in the body. */
 #define LIST_FOR_EACH(pos, head)                                                                   \
-    for (struct list_node *pos = (head)->next, *pos##_next = pos->next; pos != (head);            \
+    for (struct list_node *pos = (head)->next, *pos##_next = pos->next; pos != (head);             \
          pos = pos##_next, pos##_next = pos->next)
 
 static inline void list_init(struct list_node *head)

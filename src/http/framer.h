@@ -32,7 +32,7 @@ enum framer_kind {
 enum framer_event_kind {
     FRAMER_EVENT_WHOLE, /* one complete event; `data` and the rest are filled */
     FRAMER_EVENT_PIECE, /* a raw part of an event that outgrew the window; last_piece ends it */
-    FRAMER_EVENT_TAIL,  /* the LF of a CRLF whose CR already ended the event before; belongs to it */
+    FRAMER_EVENT_TAIL, /* the LF of a CRLF whose CR already ended the event before; belongs to it */
 };
 
 struct framer_event {
