@@ -18,6 +18,9 @@
 
 #include "sim/plugin.h"
 
+/* From this batch on an operation is taken over from the host: CUDA's default. */
+#define SIM_OFFLOAD_BATCH 32
+
 static struct ggml_backend_reg plugin_reg;
 static struct ggml_backend_device plugin_device;
 static struct sim_card *plugin_view;
@@ -146,6 +149,26 @@ static bool device_supports_buft(ggml_backend_dev_t dev, ggml_backend_buffer_typ
     return type->device == dev;
 }
 
+/* Rows of work in an operation, as ggml-cuda.cu counts them (get_op_batch_size). */
+static int64_t op_batch(const struct ggml_tensor *op)
+{
+    switch (op->op) {
+    case GGML_OP_GET_ROWS: return 0;
+    case GGML_OP_MUL_MAT: return op->ne[1];
+    case GGML_OP_MUL_MAT_ID:
+    case GGML_OP_ROPE:
+    case GGML_OP_ROPE_BACK: return op->ne[2];
+    default: return ggml_nrows(op);
+    }
+}
+
+/* Large batches of layers that stay on the host are worth copying their weights over for. */
+static bool device_offload_op(ggml_backend_dev_t dev, const struct ggml_tensor *op)
+{
+    (void)dev;
+    return op_batch(op) >= SIM_OFFLOAD_BATCH;
+}
+
 static const char *reg_name(ggml_backend_reg_t reg)
 {
     (void)reg;
@@ -186,6 +209,7 @@ static struct ggml_backend_device plugin_device = {
             .get_buffer_type = device_buffer_type,
             .supports_op = device_supports_op,
             .supports_buft = device_supports_buft,
+            .offload_op = device_offload_op,
         },
     .reg = &plugin_reg,
 };

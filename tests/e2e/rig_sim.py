@@ -89,7 +89,8 @@ class Engine:
     """One llama-server; on a card when one is given, else on the CPU alone. One thread: a busy
     machine slows it down instead of bringing it to a halt."""
 
-    def __init__(self, folder, card=None, context=2048, options=(), device="SIM0", threads="1"):
+    def __init__(self, folder, card=None, context=2048, options=(), device="SIM0", layers=99,
+                 threads="1"):
         self.socket = folder / f"{card.name if card else 'cpu'}.sock"
         self.log_path = folder / f"{self.socket.stem}.log"
         environment = dict(os.environ, GGML_NO_BACKTRACE="1", FAILSOFT_SIM_THREADS=threads)
@@ -99,7 +100,7 @@ class Engine:
         environment.pop("GGML_BACKEND_PATH", None)
         if card:
             environment.update(GGML_BACKEND_PATH=PLUGIN, FAILSOFT_SIM_CARD=card.name)
-            command += ["-ngl", 99]
+            command += ["-ngl", layers]
         if card and device:
             command += ["--device", device]
         with open(self.log_path, "wb") as log:

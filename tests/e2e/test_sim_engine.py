@@ -72,6 +72,18 @@ def test_all_layers_offload_and_tokens_equal_the_cpu(card, start_engine):
     assert on_gpu["tokens"] == on_cpu["tokens"]
 
 
+def test_some_layers_offloaded_give_the_same_tokens(card, start_engine):
+    gpu0 = card()
+    hybrid = start_engine(gpu0, layers=10)
+    assert "offloaded 10/" in hybrid.log
+    # A prompt of more than 32 tokens: large batches of the host's layers go to the card, too.
+    status, on_both = hybrid.completion(LONG_PROMPT[:400], 16)
+    assert status == 200
+    assert gpu0.show()["counters"]["graphs"] > 0
+    hybrid.stop()
+    assert start_engine().completion(LONG_PROMPT[:400], 16)[1]["tokens"] == on_both["tokens"]
+
+
 def test_the_card_counts_what_the_engine_took(card, start_engine):
     gpu0 = card()
     engine = start_engine(gpu0, context=4096)

@@ -248,6 +248,8 @@ static void test_lost_while_computing(void **state)
     (void)state;
     assert_int_equal(sim_card_graph_begin(card, 1, &loss), 0);
     assert_int_equal(sim_card_lose(card, SIM_LOSE_GRAPH, SIM_MESSAGE_CUDA, 0), 0);
+    assert_true(rig_look(card)->faults.lost);
+    assert_false(rig_look(card)->faults.lose_armed);
     assert_int_equal(sim_card_graph_end(card, 1, &loss), -ENODEV);
     assert_int_equal(loss.mode, SIM_LOSE_GRAPH);
     sim_card_close(card);
