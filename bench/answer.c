@@ -47,10 +47,10 @@ static int event_check(struct answer *a, const char *text, size_t len, uint64_t 
         return wrong(a, "an event behind [DONE]", text, len);
     }
     switch (e.kind) {
+    case WIRE_KIND_PROGRESS: return wrong(a, "a progress report that was not asked for", text, len);
     case WIRE_KIND_ROLE:
-    case WIRE_KIND_PROGRESS:
-        if (a->next_seq > 0) {
-            return wrong(a, "a role behind content", text, len);
+        if (a->next_seq > 0 || a->saw_role) {
+            return wrong(a, "a role out of place", text, len);
         }
         a->saw_role = true;
         return 0;

@@ -49,6 +49,7 @@ QUICK = {
                    "--interval-us", "100000", "--ramp-ms", "495"],
 }
 OWN_TIME_MS = 20  # of a worker, where workers are killed
+KILL_CYCLE_S = 8  # from one kill to the next: the gateway tries a suspended worker after 5 s
 
 
 class Bench:
@@ -229,22 +230,11 @@ class Bench:
             with gateway:
                 self.load(["small", "--connections", "1", "--requests", "4"], gateway.port,
                           "warm-up failsoft")
-                seconds = 2 * kills + 2
+                seconds = KILL_CYCLE_S * kills + 1
                 argv = [self.load_path, "paced", "--port", str(gateway.port), "--rate", "20",
                         "--requests", str(20 * seconds), "--first-us", str(OWN_TIME_MS * 1000)]
                 with subprocess.Popen(argv, stdout=subprocess.PIPE) as run:
-                    died = 0
-                    for _ in range(kills):
-                        time.sleep(1.2)
-                        first.process.send_signal(signal.SIGUSR1)  # dies with its next request
-                        try:
-                            first.process.wait(5)
-                            died += 1
-                        except subprocess.TimeoutExpired:
-                            pass
-                        time.sleep(0.6)
-                        if first.process.poll() is not None:
-                            first.start()
+                    died = sum(self.kill_once(first, run) for _ in range(kills))
                     out, _ = run.communicate(timeout=120)
         result = json.loads(out)
         self.check(result, "kill failsoft")
@@ -252,6 +242,23 @@ class Bench:
         self.results["kill"]["failsoft"] = result
         print(f"  kill: {died} kills, {result['ok']} ok, {result['failed']} failed, slowest "
               f"{result['latency_us']['max'] / 1000:.1f} ms, {result['tiers']}", file=sys.stderr)
+
+
+    def kill_once(self, worker, run):
+        """Kills a worker that serves, starts it again; True when a request was in flight."""
+        end = time.monotonic() + KILL_CYCLE_S
+        time.sleep(0.5)
+        worker.process.send_signal(signal.SIGUSR1)  # dies 10 ms into its next request
+        try:
+            worker.process.wait(KILL_CYCLE_S - 1)
+            died = True
+        except subprocess.TimeoutExpired:
+            died = False  # the gateway did not come back to it in time
+        if worker.process.poll() is not None:
+            time.sleep(0.5)
+            worker.start()
+        time.sleep(max(0.0, end - time.monotonic()) if run.poll() is None else 0)
+        return died
 
 
 def environment():
@@ -311,7 +318,7 @@ def main():
         if "start" in parts:
             bench.start(3 if quick else 15)
         if "kill" in parts:
-            bench.kill(2 if quick else 6)
+            bench.kill(1 if quick else 5)
         bench.results["seconds"] = time.monotonic() - began
     bench.results["wrong"] = bench.wrong
     bars = report.bars(bench.results)

@@ -33,7 +33,8 @@
 struct conn {
     int fd;
     bool answering; /* a stream or a delayed answer is not finished */
-    bool started;   /* of a stream: the headers and the role chunk are out */
+    bool head_sent; /* of a stream */
+    bool role_sent; /* of a stream: the role chunk, behind any progress report */
     bool close_after;
     bool wants_out; /* EPOLLOUT is on */
     uint32_t heap_at;
@@ -220,9 +221,12 @@ static void stream_start(struct upstream *u, struct conn *c, enum wire_kind kind
                                "Content-Type: text/event-stream\r\n"
                                "Transfer-Encoding: chunked\r\n\r\n";
 
-    net_buf_append(&c->out, head, sizeof(head) - 1);
+    if (!c->head_sent) {
+        net_buf_append(&c->out, head, sizeof(head) - 1);
+        c->head_sent = true;
+    }
     stream_event(u, c, &(struct wire_event){.kind = kind});
-    c->started = true;
+    c->role_sent = kind == WIRE_KIND_ROLE;
 }
 
 static void stream_end(struct upstream *u, struct conn *c)
@@ -241,7 +245,7 @@ static int stream_step(struct upstream *u, struct conn *c)
 {
     int r;
 
-    if (!c->started) {
+    if (!c->role_sent) {
         stream_start(u, c, WIRE_KIND_ROLE);
         if (c->ask.interval_us > 0 && (r = conn_flush(u, c)) < 0) {
             return r;
@@ -290,13 +294,14 @@ static int chat_begin(struct upstream *u, struct conn *c, const struct request *
     c->rx_ns = net_now_ns();
     c->next_seq = 0;
     c->answering = true;
-    c->started = false;
+    c->head_sent = c->role_sent = false;
     if (die_armed && !u->die_at_ns) {
         u->die_at_ns = c->rx_ns + DIE_NS;
     }
-    if (c->ask.progress && c->ask.interval_us > 0) {
+    if (c->ask.progress) {
+        /* As a llama-server: reports while the prompt is read, the role with the first token. */
         stream_start(u, c, WIRE_KIND_PROGRESS);
-        if ((r = conn_flush(u, c)) < 0) {
+        if (c->ask.interval_us > 0 && (r = conn_flush(u, c)) < 0) {
             return r;
         }
     }
