@@ -55,7 +55,7 @@ static void describe_default(const struct config_option *o, bool ticks, char *ou
     else if (o->fallback)
         snprintf(out, out_size, "%s%s%s", tick, o->fallback, tick);
     else
-        snprintf(out, out_size, "none");
+        snprintf(out, out_size, o->type == OPTION_TYPE_BLOCK ? "see below" : "none");
 }
 
 int options_write_text(struct buf *out)
