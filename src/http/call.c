@@ -193,10 +193,14 @@ static void call_feed(struct http_call *c, const char *data, size_t len)
 static void call_on_eof(struct http_call *c)
 {
     if (c->state == CALL_STATE_ACTIVE && c->head_complete &&
-        llhttp_message_needs_eof(&c->parser) && llhttp_finish(&c->parser) == HPE_OK) {
-        c->keep_alive = false;
-        call_finish(c);
-        return;
+        llhttp_message_needs_eof(&c->parser)) {
+        /* Runs on_message_complete, which pauses: the flag tells, not the result. */
+        (void)llhttp_finish(&c->parser);
+        if (c->message_complete) {
+            c->keep_alive = false;
+            call_finish(c);
+            return;
+        }
     }
     call_fail(c, -ECONNABORTED, NULL);
 }
