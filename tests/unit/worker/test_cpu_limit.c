@@ -38,13 +38,24 @@ static void put(const char *path, const char *text)
 static int drop_root(void **state)
 {
     static const char *const files[] = {
-        "/proc/self/cgroup", "/sys/fs/cgroup/cpu.max", "/sys/fs/cgroup/a/cpu.max",
-        "/sys/fs/cgroup/a/b/cpu.max", "/sys/fs/cgroup/cpu/x/cpu.cfs_quota_us",
+        "/proc/self/cgroup",
+        "/sys/fs/cgroup/cpu.max",
+        "/sys/fs/cgroup/a/cpu.max",
+        "/sys/fs/cgroup/a/b/cpu.max",
+        "/sys/fs/cgroup/cpu/x/cpu.cfs_quota_us",
         "/sys/fs/cgroup/cpu/x/cpu.cfs_period_us",
     };
     static const char *const folders[] = {
-        "/proc/self", "/proc", "/sys/fs/cgroup/a/b", "/sys/fs/cgroup/a", "/sys/fs/cgroup/cpu/x",
-        "/sys/fs/cgroup/cpu", "/sys/fs/cgroup", "/sys/fs", "/sys", "",
+        "/proc/self",
+        "/proc",
+        "/sys/fs/cgroup/a/b",
+        "/sys/fs/cgroup/a",
+        "/sys/fs/cgroup/cpu/x",
+        "/sys/fs/cgroup/cpu",
+        "/sys/fs/cgroup",
+        "/sys/fs",
+        "/sys",
+        "",
     };
     char full[512];
 
@@ -67,10 +78,18 @@ static void quota_texts(void **state)
         bool ok;
         unsigned cpus;
     } cases[] = {
-        {"400000 100000\n", true, 4}, {"765000 100000\n", true, 7}, {"50000 100000\n", true, 1},
-        {"max 100000\n", true, 0},    {"max", true, 0},             {"100000 100000", true, 1},
-        {"", false, 0},               {"maximum 1", false, 0},      {"-1 100000", false, 0},
-        {"100000", false, 0},         {"100000 0", false, 0},       {"1 2 3", false, 0},
+        {"400000 100000\n", true, 4},
+        {"765000 100000\n", true, 7},
+        {"50000 100000\n", true, 1},
+        {"max 100000\n", true, 0},
+        {"max", true, 0},
+        {"100000 100000", true, 1},
+        {"", false, 0},
+        {"maximum 1", false, 0},
+        {"-1 100000", false, 0},
+        {"100000", false, 0},
+        {"100000 0", false, 0},
+        {"1 2 3", false, 0},
         {"99999999999999 1", true, 65536},
     };
 

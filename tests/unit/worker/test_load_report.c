@@ -21,9 +21,10 @@ static struct load_report report_of(const char *const *lines, size_t count)
 
 static void weights_on_the_gpu(void **state)
 {
-    struct load_report r = REPORT("0.00.199.328 I load_tensors: offloaded 31/31 layers to GPU",
-                                  "0.00.2 I load_tensors:   CPU_Mapped model buffer size =  20.00 MiB",
-                                  "load_tensors:        CUDA0 model buffer size =  4095.05 MiB");
+    struct load_report r =
+        REPORT("0.00.199.328 I load_tensors: offloaded 31/31 layers to GPU",
+               "0.00.2 I load_tensors:   CPU_Mapped model buffer size =  20.00 MiB",
+               "load_tensors:        CUDA0 model buffer size =  4095.05 MiB");
     char why[256];
 
     (void)state;
@@ -93,7 +94,8 @@ static void silence_proves_nothing(void **state)
 static void first_error_is_the_cause(void **state)
 {
     struct load_report r = REPORT(
-        "0.00.018.000 I common_init_: (for bugs during this step try to reproduce them with -fit off)",
+        "0.00.018.000 I common_init_: (for bugs during this step try to reproduce them with -fit "
+        "off)",
         "0.00.019.902 E gguf_init_from_file: failed to open GGUF file '/n.gguf' (No such file or "
         "directory)",
         "0.00.019.911 E cmn  common_init_: failed to load model '/n.gguf'",

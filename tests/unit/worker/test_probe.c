@@ -15,7 +15,8 @@ static void health_by_shape(void **state)
     } cases[] = {
         {200, "{\"status\":\"ok\"}", PROBE_HEALTH_READY, ""},
         {200, " {\"status\": \"ok\", \"slots_idle\": 1}\n", PROBE_HEALTH_READY, ""},
-        {503, "{\"error\":{\"message\":\"Loading model\",\"type\":\"unavailable_error\",\"code\":503}}",
+        {503,
+         "{\"error\":{\"message\":\"Loading model\",\"type\":\"unavailable_error\",\"code\":503}}",
          PROBE_HEALTH_LOADING, "loading"},
         {503, "{\"error\":{\"code\":503,\"message\":\"Loading model\"}}", PROBE_HEALTH_LOADING,
          "loading"},
@@ -38,9 +39,9 @@ static void health_by_shape(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char why[256] = "untouched";
 
-        assert_int_equal(probe_judge_health(cases[i].status, span_from_str(cases[i].body), why,
-                                            sizeof(why)),
-                         cases[i].health);
+        assert_int_equal(
+            probe_judge_health(cases[i].status, span_from_str(cases[i].body), why, sizeof(why)),
+            cases[i].health);
         if (cases[i].why[0] == '\0')
             assert_string_equal(why, "");
         else if (strstr(why, cases[i].why) == NULL)

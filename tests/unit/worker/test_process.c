@@ -107,8 +107,7 @@ static void status_and_output(void **state)
 static void program_that_is_not_there(void **state)
 {
     char *argv[] = {"x", NULL};
-    struct process_spec spec = {
-        .program = "/nonexistent/engine", .argv = argv, .envp = plain_env};
+    struct process_spec spec = {.program = "/nonexistent/engine", .argv = argv, .envp = plain_env};
     struct child c = {.exits = 0};
     char text[256];
 

@@ -32,9 +32,9 @@ struct rig {
     unsigned lines;
     size_t longest_line;
     char last_line[128];
-    unsigned engines; /* calls of on_engine */
+    unsigned engines;                                      /* calls of on_engine */
     void (*on_state)(struct rig *r, enum worker_state to); /* extra action of a test */
-    int descriptors; /* open when the rig was made */
+    int descriptors;                                       /* open when the rig was made */
 };
 
 /* Folder, model, options for the pretended engine with short times. */
