@@ -87,17 +87,18 @@ int buf_printf(struct buf *b, const char *format, ...)
     va_start(args, format);
     va_list again;
     va_copy(again, args);
-    int n = vsnprintf(NULL, 0, format, args);
+    /* Into the room that is there; only what does not fit is formatted a second time. */
+    size_t room = b->cap - b->len;
+    int n = vsnprintf(room > 0 ? b->data + b->len : NULL, room, format, args);
     va_end(args);
     int r = -EINVAL;
     if (n < 0)
         goto out;
-    /* One more for the terminator that vsnprintf writes; it is not counted in len. */
-    if ((size_t)n > b->max - b->len) {
-        r = -EMSGSIZE;
+    r = -EMSGSIZE;
+    if ((size_t)n > b->max - b->len)
         goto out;
-    }
-    if (b->cap - b->len < (size_t)n + 1) {
+    /* One more for the terminator that vsnprintf writes; it is not counted in len. */
+    if (room < (size_t)n + 1) {
         size_t need = b->len + (size_t)n + 1;
         size_t cap = b->cap ? b->cap * 2 : BUF_FIRST_CAPACITY;
         if (cap < need || cap > b->max)
@@ -105,8 +106,8 @@ int buf_printf(struct buf *b, const char *format, ...)
         r = buf_grow_to(b, cap);
         if (r < 0)
             goto out;
+        vsnprintf(b->data + b->len, (size_t)n + 1, format, again);
     }
-    vsnprintf(b->data + b->len, (size_t)n + 1, format, again);
     b->len += (size_t)n;
     r = 0;
 out:

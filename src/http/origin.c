@@ -8,6 +8,7 @@
  * as a request arrives, is the caller's (`reused` and no byte received: safe to try again).
  */
 #include "http/client_internal.h"
+#include "http/head.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@
 #include <string.h>
 #include <sys/un.h>
 
-enum { ORIGIN_SWEEP_MS = 250 };
+enum { ORIGIN_SWEEP_MS = 250, ORIGIN_HEAD_BYTES = 768 };
 
 void http_origin_options_default(struct http_origin_options *ret_options)
 {
@@ -338,16 +339,23 @@ static int call_build_head(struct http_call *c, const struct http_call_request *
     struct http_origin *o = c->origin;
     struct buf *h = &c->head;
     h->len = 0;
-    int r = buf_printf(h, "%.*s %s%.*s HTTP/1.1\r\nHost: %s\r\nAccept-Encoding: identity\r\n",
-                       SPAN_FMT(q->method), o->prefix, SPAN_FMT(q->target), o->host_field);
-    for (uint32_t i = 0; r == 0 && q->fields && i < q->fields->count; i++)
-        r = buf_printf(h, "%.*s: %.*s\r\n", SPAN_FMT(http_fields_name(q->fields, i)),
-                       SPAN_FMT(http_fields_value(q->fields, i)));
+    const struct span opening[] = {q->method,
+                                   SPAN_LIT(" "),
+                                   span_from_str(o->prefix),
+                                   q->target,
+                                   SPAN_LIT(" HTTP/1.1\r\nHost: "),
+                                   span_from_str(o->host_field),
+                                   SPAN_LIT("\r\nAccept-Encoding: identity\r\n")};
+    int r = buf_reserve(h, ORIGIN_HEAD_BYTES);
+    if (r == 0)
+        r = http_head_append(h, opening, sizeof(opening) / sizeof(opening[0]));
+    if (r == 0 && q->fields)
+        r = http_head_append_fields(h, q->fields);
     size_t length = 0;
     for (unsigned i = 0; i < q->body_count; i++)
         length += q->body[i].len;
     if (r == 0 && (q->has_body || length > 0))
-        r = buf_printf(h, "Content-Length: %zu\r\n", length);
+        r = http_head_append_number(h, SPAN_LIT("Content-Length"), length);
     if (r == 0)
         r = buf_append_str(h, o->options.max_idle > 0 ? "\r\n" : "Connection: close\r\n\r\n");
     return r;

@@ -7,14 +7,14 @@
  * written them, new ones gather in `out` meanwhile, so at most two buffers exist per slow client
  * and none for a fast one.
  */
+#include "http/head.h"
 #include "http/server_internal.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { RESPONSE_MAX_PARTS = 64 };
+enum { RESPONSE_MAX_PARTS = 64, RESPONSE_HEAD_BYTES = 768 };
 
 const char *response_status_text(int status)
 {
@@ -166,13 +166,22 @@ int http_exchange_begin(struct http_exchange *x, int status, const struct http_f
                         int64_t content_length)
 {
     struct buf *out = &x->out;
-    int r = buf_printf(out, "HTTP/1.1 %d %s\r\n", status, response_status_text(status));
-    for (uint32_t i = 0; r == 0 && fields && i < fields->count; i++)
-        r = buf_printf(out, "%.*s: %.*s\r\n", SPAN_FMT(http_fields_name(fields, i)),
-                       SPAN_FMT(http_fields_value(fields, i)));
+    char code[HTTP_HEAD_DIGITS];
+    size_t digits = http_head_digits(code + sizeof(code), (uint64_t)status, 10);
+    const struct span line[] = {SPAN_LIT("HTTP/1.1 "),
+                                {code + sizeof(code) - digits, digits},
+                                SPAN_LIT(" "),
+                                span_from_str(response_status_text(status)),
+                                SPAN_LIT("\r\n")};
+    /* Room for the whole head at once, in the usual case. */
+    int r = buf_reserve(out, RESPONSE_HEAD_BYTES);
+    if (r == 0)
+        r = http_head_append(out, line, sizeof(line) / sizeof(line[0]));
+    if (r == 0 && fields)
+        r = http_head_append_fields(out, fields);
     bool bodiless = status == 204 || status == 304;
     if (r == 0 && !bodiless && content_length >= 0)
-        r = buf_printf(out, "Content-Length: %lld\r\n", (long long)content_length);
+        r = http_head_append_number(out, SPAN_LIT("Content-Length"), (uint64_t)content_length);
     x->chunked = content_length < 0 && !x->http_1_0 && !bodiless;
     if (content_length < 0 && x->http_1_0)
         x->keep_alive = false;
@@ -181,8 +190,10 @@ int http_exchange_begin(struct http_exchange *x, int status, const struct http_f
     if (r == 0 && (!x->keep_alive || x->http_1_0))
         r = buf_append_str(out, x->keep_alive ? "Connection: keep-alive\r\n"
                                               : "Connection: close\r\n");
+    const struct span date[] = {SPAN_LIT("Date: "), span_from_str(server_date(x->server)),
+                                SPAN_LIT("\r\n\r\n")};
     if (r == 0)
-        r = buf_printf(out, "Date: %s\r\n\r\n", server_date(x->server));
+        r = http_head_append(out, date, sizeof(date) / sizeof(date[0]));
     if (r < 0)
         return r;
     x->body_left = content_length;
@@ -196,7 +207,7 @@ static int response_write_parts(struct http_exchange *x, const struct span *part
 {
     if (x->state == CONNECTION_STATE_CLOSED)
         return -EPIPE;
-    char size[24];
+    char size[HTTP_HEAD_DIGITS + 2];
     uv_buf_t framed[RESPONSE_MAX_PARTS + 2];
     while (count > 0) {
         unsigned batch = count < RESPONSE_MAX_PARTS ? count : RESPONSE_MAX_PARTS;
@@ -215,8 +226,9 @@ static int response_write_parts(struct http_exchange *x, const struct span *part
             continue;
         if (x->chunked) {
             bool ends = last && count == 0;
-            int length = snprintf(size, sizeof(size), "%zx\r\n", total);
-            framed[0] = uv_buf_init(size, (unsigned)length);
+            size_t digits = http_head_digits(size + HTTP_HEAD_DIGITS, total, 16);
+            memcpy(size + HTTP_HEAD_DIGITS, "\r\n", 2);
+            framed[0] = uv_buf_init(size + HTTP_HEAD_DIGITS - digits, (unsigned)digits + 2);
             framed[n++] = ends ? uv_buf_init((char *)"\r\n0\r\n\r\n", 7)
                                : uv_buf_init((char *)"\r\n", 2);
             x->last_chunk_sent = ends;
