@@ -50,15 +50,31 @@ static uint64_t number_of(yyjson_val *object, const char *key)
     return yyjson_get_uint(yyjson_obj_get(object, key));
 }
 
-/* Text for a terminal, cut to `width` characters' worth of bytes; control characters as `?`. */
-static const char *plain(const char *text, char *out, size_t out_size)
+/* Text cut to the room of its column, line breaks as `?`. */
+static const char *cut(const char *text, char *out, size_t out_size)
 {
     size_t n = 0;
 
     for (; text[n] && n + 1 < out_size; n++)
-        out[n] = (unsigned char)text[n] < 0x20 || text[n] == 0x7f ? '?' : text[n];
+        out[n] = text[n] == '\n' ? '?' : text[n];
+    /* Not in the middle of a character. */
+    while (text[n] && n > 0 && ((unsigned char)text[n] & 0xC0) == 0x80)
+        n--;
     out[n] = '\0';
     return out;
+}
+
+/* Nothing in a table commands the terminal: C0 (but line feeds), DEL and C1 become `?`. */
+static void make_plain(char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)text[i];
+
+        if ((c < 0x20 && c != '\n') || c == 0x7f)
+            text[i] = '?';
+        else if (c == 0xC2 && i + 1 < len && ((unsigned char)text[i + 1] & 0xE0) == 0x80)
+            text[i] = text[i + 1] = '?';
+    }
 }
 
 static int write_tier(struct buf *out, yyjson_val *tier)
@@ -76,11 +92,11 @@ static int write_tier(struct buf *out, yyjson_val *tier)
     char retry[24];
     int r;
 
-    plain(text_of(tier, "name"), name, sizeof(name));
-    plain(strcmp(availability, "available") == 0 ? text_of(worker, "state") : availability, state,
+    cut(text_of(tier, "name"), name, sizeof(name));
+    cut(strcmp(availability, "available") == 0 ? text_of(worker, "state") : availability, state,
           sizeof(state));
-    plain(text_of(worker, "address"), where, sizeof(where));
-    plain(text_of(tier, "reason"), why, sizeof(why));
+    cut(text_of(worker, "address"), where, sizeof(where));
+    cut(text_of(tier, "reason"), why, sizeof(why));
     if (slots > 0)
         snprintf(limit, sizeof(limit), "%" PRIu64, slots);
     r = buf_printf(out, "  %c %-10s %-10s %4" PRIu64 "/%-4s %7" PRIu64 " %9" PRIu64 " %7" PRIu64
@@ -106,7 +122,7 @@ static int write_service(struct buf *out, yyjson_val *service)
     r = buf_printf(out, "\n%s (%s): %s — %" PRIu64 " requests, %" PRIu64 " done, %" PRIu64
                         " failed, %" PRIu64 " cancelled, %" PRIu64 " moved to another tier\n"
                         "    %-10s %-10s %9s %7s %9s %7s  worker\n",
-                   plain(text_of(service, "name"), name, sizeof(name)), text_of(service, "kind"),
+                   cut(text_of(service, "name"), name, sizeof(name)), text_of(service, "kind"),
                    text_of(service, "state"), number_of(service, "requests_total"),
                    number_of(service, "done"), number_of(service, "failed"),
                    number_of(service, "cancelled"), number_of(service, "failovers"), "tier",
@@ -135,13 +151,13 @@ static int write_requests(struct buf *out, yyjson_val *list)
         char age[24];
 
         r = buf_printf(out, "%-22s %-16s %-12s %-11s %-10s %-10s %6" PRIu64 "  %s\n",
-                       plain(text_of(q, "id"), id, sizeof(id)),
-                       plain(text_of(q, "service"), service, sizeof(service)),
-                       plain(text_of(q, "operation"), operation, sizeof(operation)),
+                       cut(text_of(q, "id"), id, sizeof(id)),
+                       cut(text_of(q, "service"), service, sizeof(service)),
+                       cut(text_of(q, "operation"), operation, sizeof(operation)),
                        text_of(q, "state"), text_of(q, "tier"),
                        units_format_duration_ms(number_of(q, "age_ms"), age, sizeof(age)),
                        number_of(q, "events_sent"),
-                       plain(text_of(q, "degraded"), degraded, sizeof(degraded)));
+                       cut(text_of(q, "degraded"), degraded, sizeof(degraded)));
     }
     return r;
 }
@@ -155,7 +171,7 @@ static int write_table(struct buf *out, yyjson_val *root, const char *url)
     char uptime[24];
     int r;
 
-    plain(text_of(config, "error"), error, sizeof(error));
+    cut(text_of(config, "error"), error, sizeof(error));
     r = buf_printf(out, "failsoft %s at %s: %s, up %s, %" PRIu64 " connections\n",
                    text_of(root, "version"), url, text_of(root, "state"),
                    units_format_duration_ms(number_of(root, "uptime_ms"), uptime, sizeof(uptime)),
@@ -195,10 +211,11 @@ static int print_status(const struct buf *body, const char *url, bool json, bool
         return CLI_EXIT_ENVIRONMENT;
     }
     buf_init(&out, 2 * BODY_MAX_BYTES);
-    if (clear)
-        r = buf_append_str(&out, "\033[H\033[2J");
-    if (r == 0)
-        r = json ? buf_append(&out, body->data, body->len) : write_table(&out, root, url);
+    r = json ? buf_append(&out, body->data, body->len) : write_table(&out, root, url);
+    if (!json && out.len > 0)
+        make_plain(out.data, out.len);
+    if (r == 0 && clear)
+        fputs("\033[H\033[2J", stdout);
     if (r == 0)
         r = cli_print(&out);
     buf_free(&out);

@@ -18,12 +18,12 @@
 
 static void check_model(struct config_report *report, struct config_mark mark, const char *path)
 {
-    char quoted[WORDS_QUOTED_SIZE];
+    char quoted[WORDS_QUOTED_PATH_SIZE];
     char verdict[256];
     struct gguf_magic m;
     int r = gguf_magic_read_file(path, &m);
 
-    words_quote(path, strlen(path), quoted);
+    words_quote_path(path, quoted);
     if (r == -ENOENT || r == -ENOTDIR)
         config_report_error(report, mark, "model file %s does not exist", quoted);
     else if (r < 0)
@@ -61,10 +61,10 @@ static bool is_on_path(const char *name)
 static void check_engine(const struct config *c, struct config_report *report)
 {
     struct config_mark mark = load_mark(c->marks, OPTION_SCOPE_ROOT, "engine");
-    char quoted[WORDS_QUOTED_SIZE];
+    char quoted[WORDS_QUOTED_PATH_SIZE];
     struct stat st;
 
-    words_quote(c->engine_path, strlen(c->engine_path), quoted);
+    words_quote_path(c->engine_path, quoted);
     if (!strchr(c->engine_path, '/')) {
         if (!is_on_path(c->engine_path))
             config_report_error(report, mark,
@@ -85,11 +85,11 @@ static void check_engine(const struct config *c, struct config_report *report)
 
 static void check_plugin(struct config_report *report, const struct config_device *d)
 {
-    char quoted[WORDS_QUOTED_SIZE];
+    char quoted[WORDS_QUOTED_PATH_SIZE];
 
     if (d->plugin && access(d->plugin, R_OK) < 0)
         config_report_error(report, load_mark(d->marks, OPTION_SCOPE_DEVICE, "plugin"),
-                            "plug-in %s: %s", words_quote(d->plugin, strlen(d->plugin), quoted),
+                            "plug-in %s: %s", words_quote_path(d->plugin, quoted),
                             strerrordesc_np(errno));
 }
 

@@ -11,8 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SHOWN_BYTES = 48 };
-
 static char fold(char c)
 {
     if (c >= 'A' && c <= 'Z')
@@ -91,7 +89,7 @@ const char *words_suggest_from(const char *word, const char *const *candidates)
     return words_suggest(word, array_next, (void *)&pos);
 }
 
-char *words_quote(const char *text, size_t len, char *out)
+static char *quote(const char *text, size_t len, size_t shown, char *out)
 {
     size_t used = 0;
     size_t i = 0;
@@ -103,13 +101,13 @@ char *words_quote(const char *text, size_t len, char *out)
         /* U+0080 to U+009F are control characters too, and some terminals obey them. */
         bool control = c < 0x20 || c == 0x7f || (n == 2 && c == 0xC2 && (text[i + 1] & 0x20) == 0);
 
-        if (i + (n ? n : 1) > SHOWN_BYTES) {
+        if (i + (n ? n : 1) > shown) {
             memcpy(out + used, "…", strlen("…"));
             used += strlen("…");
             break;
         }
         if (n == 0 || control) {
-            used += (size_t)snprintf(out + used, WORDS_QUOTED_SIZE - used, "\\x%02x", c);
+            used += (size_t)snprintf(out + used, sizeof("\\x00"), "\\x%02x", c);
             i++;
         } else {
             memcpy(out + used, text + i, n);
@@ -120,4 +118,14 @@ char *words_quote(const char *text, size_t len, char *out)
     out[used++] = '`';
     out[used] = '\0';
     return out;
+}
+
+char *words_quote(const char *text, size_t len, char *out)
+{
+    return quote(text, len, WORDS_SHOWN_BYTES, out);
+}
+
+char *words_quote_path(const char *path, char *out)
+{
+    return quote(path, strlen(path), WORDS_PATH_SHOWN_BYTES, out);
 }

@@ -10,8 +10,12 @@
 
 /* Longer words are never suggested for. */
 enum { WORDS_MAX_LENGTH = 40 };
-/* Room for words_quote: 48 bytes shown, each escaped at worst, and the quotes and the mark. */
-enum { WORDS_QUOTED_SIZE = 48 * 4 + 8 };
+/* What words_quote and words_quote_path show, and the room they need: each byte escaped at worst. */
+enum { WORDS_SHOWN_BYTES = 48, WORDS_PATH_SHOWN_BYTES = 512 };
+enum {
+    WORDS_QUOTED_SIZE = WORDS_SHOWN_BYTES * 4 + 8,
+    WORDS_QUOTED_PATH_SIZE = WORDS_PATH_SHOWN_BYTES * 4 + 8,
+};
 
 /*
  * Insertions, deletions, substitutions and swaps of neighbours between two words, letters' case and
@@ -33,5 +37,8 @@ const char *words_suggest_from(const char *word, const char *const *candidates);
  * "…" after 48 bytes. out has WORDS_QUOTED_SIZE bytes; returns out.
  */
 char *words_quote(const char *text, size_t len, char *out);
+
+/* As words_quote, for a path: 512 bytes, because its end matters. out: WORDS_QUOTED_PATH_SIZE. */
+char *words_quote_path(const char *path, char *out);
 
 #endif

@@ -40,7 +40,7 @@ def test_every_problem_with_its_place(tmp_path):
     lines = done.stderr.splitlines()
     for place, words in [("1:9", "`127.0.0.1` has no port"), ("4:11", "did you mean `chat`?"),
                          ("7:29", "`slots`: `0` is out of range"),
-                         ("8:35", "`30` has no unit; write `30s`")]:
+                         ("8:37", "`30` has no unit; write `30s`")]:
         assert any(line.startswith(f"{file}:{place}: error: ") and words in line
                    for line in lines), (place, done.stderr)
     assert re.fullmatch(r"\d+ errors, 0 warnings", lines[-1])
