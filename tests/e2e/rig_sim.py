@@ -14,6 +14,7 @@ FAILSOFT = os.environ.get("FAILSOFT_BIN", "failsoft")
 ENGINE = Path(os.environ.get("FAILSOFT_ENGINE", "."))
 PLUGIN = os.environ.get("FAILSOFT_SIM_PLUGIN", "")
 CHAT_MODEL = os.environ.get("FAILSOFT_CHAT_MODEL", "")
+EMBED_MODEL = os.environ.get("FAILSOFT_EMBED_MODEL", "")
 MIB = 1024 * 1024
 
 
@@ -90,11 +91,11 @@ class Engine:
     machine slows it down instead of bringing it to a halt."""
 
     def __init__(self, folder, card=None, context=2048, options=(), device="SIM0", layers=99,
-                 threads="1"):
+                 threads="1", model=CHAT_MODEL):
         self.socket = folder / f"{card.name if card else 'cpu'}.sock"
         self.log_path = folder / f"{self.socket.stem}.log"
         environment = dict(os.environ, GGML_NO_BACKTRACE="1", FAILSOFT_SIM_THREADS=threads)
-        command = [engine_program(), "-m", CHAT_MODEL, "-c", context, "-np", 1, "-fa", "on",
+        command = [engine_program(), "-m", model, "-c", context, "-np", 1, "-fa", "on",
                    "-fit", "off", "-t", threads, "-lv", 4, "--host", self.socket,
                    "--sse-ping-interval", 1, *options]
         environment.pop("GGML_BACKEND_PATH", None)

@@ -8,7 +8,7 @@ import re
 import signal
 
 import pytest
-from rig_sim import MIB, Card, Engine, content_of
+from rig_sim import EMBED_MODEL, MIB, Card, Engine, content_of
 
 pytestmark = pytest.mark.real_engine
 
@@ -82,6 +82,18 @@ def test_some_layers_offloaded_give_the_same_tokens(card, start_engine):
     assert gpu0.show()["counters"]["graphs"] > 0
     hybrid.stop()
     assert start_engine().completion(LONG_PROMPT[:400], 16)[1]["tokens"] == on_both["tokens"]
+
+
+def test_embeddings_equal_the_cpu(card, start_engine):
+    gpu0 = card()
+    options = {"context": 512, "model": EMBED_MODEL, "options": ("--embeddings",)}
+    body = {"input": ["The sea is wide.", "Ships in a harbour at night"]}
+    found = [start_engine(on, **options).request("POST", "/v1/embeddings", body)
+             for on in (gpu0, None)]
+    assert found[0][0] == 200
+    assert gpu0.show()["counters"]["graphs"] > 0
+    on_card, on_cpu = ([item["embedding"] for item in answer["data"]] for _, answer in found)
+    assert len(on_card) == 2 and on_card == on_cpu
 
 
 def test_the_card_counts_what_the_engine_took(card, start_engine):
