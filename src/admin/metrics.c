@@ -166,8 +166,8 @@ static int write_gateway(struct buf *out, const struct gateway_snapshot *s)
         (r = write_single(out, "failsoft_connections", "gauge", "Open client connections.",
                           s->connections)) < 0 ||
         (r = write_single(out, "failsoft_connections_refused_total", "counter",
-                          "Client connections refused for lack of room.",
-                          s->connections_refused)) < 0 ||
+                          "Client connections refused for lack of room.", s->connections_refused)) <
+            0 ||
         (r = write_single(out, "failsoft_config_generation", "gauge",
                           "1 at the start, one more for each reload taken.",
                           s->config_generation)) < 0)

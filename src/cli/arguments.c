@@ -27,8 +27,9 @@ static int complain(const struct cli_arguments *a, const char *what, const char 
     char quoted[WORDS_QUOTED_SIZE];
 
     words_quote(arg, strlen(arg), quoted);
-    fprintf(stderr, "failsoft %s: %s %s%s%s%s; see `failsoft %s --help`\n", a->command, what, quoted,
-            meant ? ", did you mean `" : "", meant ? meant : "", meant ? "`?" : "", a->command);
+    fprintf(stderr, "failsoft %s: %s %s%s%s%s; see `failsoft %s --help`\n", a->command, what,
+            quoted, meant ? ", did you mean `" : "", meant ? meant : "", meant ? "`?" : "",
+            a->command);
     *ret_exit = CLI_EXIT_USAGE;
     return -EINVAL;
 }

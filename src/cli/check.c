@@ -40,9 +40,9 @@ static int write_json_string(struct buf *out, const char *text)
 
 static int write_json_problem(struct buf *out, const struct config_problem *p)
 {
-    int r = buf_printf(out, "{\"severity\":\"%s\",\"line\":%u,\"column\":%u,\"message\":",
-                       p->severity == CONFIG_SEVERITY_ERROR ? "error" : "warning", p->line,
-                       p->column);
+    int r =
+        buf_printf(out, "{\"severity\":\"%s\",\"line\":%u,\"column\":%u,\"message\":",
+                   p->severity == CONFIG_SEVERITY_ERROR ? "error" : "warning", p->line, p->column);
 
     if (r == 0)
         r = write_json_string(out, p->message);
@@ -121,7 +121,8 @@ static int write_tier(struct buf *out, const struct config_tier *t)
                       t->queue.length, wait);
 }
 
-static int write_summary(struct buf *out, const struct config *c, const struct config_report *report)
+static int write_summary(struct buf *out, const struct config *c,
+                         const struct config_report *report)
 {
     int r = buf_printf(out, "%s: good (%zu warning%s)\n", report->path, report->warnings,
                        report->warnings == 1 ? "" : "s");

@@ -38,10 +38,10 @@ struct cli_flag {
 };
 
 struct cli_arguments {
-    const char *command;   /* for messages */
-    const char *help;      /* printed for --help */
+    const char *command;          /* for messages */
+    const char *help;             /* printed for --help */
     const struct cli_flag *flags; /* ends with a NULL name */
-    const char **operand;  /* the one word without dashes; NULL: none is taken */
+    const char **operand;         /* the one word without dashes; NULL: none is taken */
 };
 
 /*

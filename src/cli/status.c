@@ -94,16 +94,16 @@ static int write_tier(struct buf *out, yyjson_val *tier)
 
     cut(text_of(tier, "name"), name, sizeof(name));
     cut(strcmp(availability, "available") == 0 ? text_of(worker, "state") : availability, state,
-          sizeof(state));
+        sizeof(state));
     cut(text_of(worker, "address"), where, sizeof(where));
     cut(text_of(tier, "reason"), why, sizeof(why));
     if (slots > 0)
         snprintf(limit, sizeof(limit), "%" PRIu64, slots);
-    r = buf_printf(out, "  %c %-10s %-10s %4" PRIu64 "/%-4s %7" PRIu64 " %9" PRIu64 " %7" PRIu64
-                        "  %s %s\n",
-                   usable ? '*' : '!', name, state, number_of(tier, "running"), limit,
-                   number_of(tier, "waiting"), number_of(tier, "attempts_total"),
-                   number_of(tier, "attempts_failed"), text_of(worker, "engine"), where);
+    r = buf_printf(
+        out, "  %c %-10s %-10s %4" PRIu64 "/%-4s %7" PRIu64 " %9" PRIu64 " %7" PRIu64 "  %s %s\n",
+        usable ? '*' : '!', name, state, number_of(tier, "running"), limit,
+        number_of(tier, "waiting"), number_of(tier, "attempts_total"),
+        number_of(tier, "attempts_failed"), text_of(worker, "engine"), where);
     if (r == 0 && why[0])
         r = buf_printf(out, "      why: %s\n", why);
     if (r == 0 && retry_in_ms > 0)
@@ -119,9 +119,10 @@ static int write_service(struct buf *out, yyjson_val *service)
     char name[136];
     int r;
 
-    r = buf_printf(out, "\n%s (%s): %s — %" PRIu64 " requests, %" PRIu64 " done, %" PRIu64
-                        " failed, %" PRIu64 " cancelled, %" PRIu64 " moved to another tier\n"
-                        "    %-10s %-10s %9s %7s %9s %7s  worker\n",
+    r = buf_printf(out,
+                   "\n%s (%s): %s — %" PRIu64 " requests, %" PRIu64 " done, %" PRIu64
+                   " failed, %" PRIu64 " cancelled, %" PRIu64 " moved to another tier\n"
+                   "    %-10s %-10s %9s %7s %9s %7s  worker\n",
                    cut(text_of(service, "name"), name, sizeof(name)), text_of(service, "kind"),
                    text_of(service, "state"), number_of(service, "requests_total"),
                    number_of(service, "done"), number_of(service, "failed"),
@@ -150,14 +151,13 @@ static int write_requests(struct buf *out, yyjson_val *list)
         char degraded[80];
         char age[24];
 
-        r = buf_printf(out, "%-22s %-16s %-12s %-11s %-10s %-10s %6" PRIu64 "  %s\n",
-                       cut(text_of(q, "id"), id, sizeof(id)),
-                       cut(text_of(q, "service"), service, sizeof(service)),
-                       cut(text_of(q, "operation"), operation, sizeof(operation)),
-                       text_of(q, "state"), text_of(q, "tier"),
-                       units_format_duration_ms(number_of(q, "age_ms"), age, sizeof(age)),
-                       number_of(q, "events_sent"),
-                       cut(text_of(q, "degraded"), degraded, sizeof(degraded)));
+        r = buf_printf(
+            out, "%-22s %-16s %-12s %-11s %-10s %-10s %6" PRIu64 "  %s\n",
+            cut(text_of(q, "id"), id, sizeof(id)),
+            cut(text_of(q, "service"), service, sizeof(service)),
+            cut(text_of(q, "operation"), operation, sizeof(operation)), text_of(q, "state"),
+            text_of(q, "tier"), units_format_duration_ms(number_of(q, "age_ms"), age, sizeof(age)),
+            number_of(q, "events_sent"), cut(text_of(q, "degraded"), degraded, sizeof(degraded)));
     }
     return r;
 }
@@ -256,8 +256,7 @@ static void on_interrupt(int signal_number)
 static int watch(const char *url, bool json)
 {
     struct sigaction action = {.sa_handler = on_interrupt};
-    const struct timespec pause = {WATCH_INTERVAL_MS / 1000,
-                                   (WATCH_INTERVAL_MS % 1000) * 1000000L};
+    const struct timespec pause = {WATCH_INTERVAL_MS / 1000, (WATCH_INTERVAL_MS % 1000) * 1000000L};
     bool terminal = isatty(STDOUT_FILENO) == 1;
     int status = CLI_EXIT_GOOD;
 

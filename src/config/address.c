@@ -65,7 +65,8 @@ static int split_host(const char *text, size_t len, char *ret_host, bool *ret_br
             host_end = end;
         rest = host_end;
         if (rest < end && memchr(rest + 1, ':', (size_t)(end - rest - 1)))
-            return refuse(ret_why, "has more than one `:`; an IPv6 address is written `[::1]:8080`");
+            return refuse(ret_why,
+                          "has more than one `:`; an IPv6 address is written `[::1]:8080`");
     }
     if (host_end == host)
         return refuse(ret_why, "has no host");
@@ -156,8 +157,7 @@ int address_parse_url(const char *text, struct address_url *ret_url, const char 
     r = split_host(authority, len, url.host, &brackets, &port_text, ret_why);
     if (r < 0)
         return r;
-    if (port_text &&
-        parse_port(port_text, (size_t)(authority + len - port_text), 1, &url.port) < 0)
+    if (port_text && parse_port(port_text, (size_t)(authority + len - port_text), 1, &url.port) < 0)
         return refuse(ret_why, "has a wrong port; allowed: 1 to 65535");
     if (brackets ? !is_numeric(url.host, true) : !is_host_name(url.host))
         return refuse(ret_why, "has a host that is neither a name nor an address");

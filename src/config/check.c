@@ -275,8 +275,7 @@ static void check_service(struct loader *l, size_t position)
         config_report_error(l->report, tiers, "service `%s` has no tier: nothing can serve it",
                             s->name);
     else if (s->tier_count == 0)
-        config_report_error(l->report, s->mark,
-                            "service `%s` has no `tiers`%s", s->name,
+        config_report_error(l->report, s->mark, "service `%s` has no `tiers`%s", s->name,
                             s->kind == CONFIG_SERVICE_KIND_CHAT ||
                                     s->kind == CONFIG_SERVICE_KIND_EMBEDDINGS
                                 ? " and no `model`; one of them is needed"

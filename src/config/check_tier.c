@@ -52,8 +52,7 @@ static void check_side(struct loader *l, const struct config_tier *t)
                                 "`%s` is for engines that failsoft runs; this tier has a `url`, so "
                                 "somebody else does",
                                 o->key);
-        if ((o->flags & OPTION_EXTERNAL) && t->managed &&
-            t->engine != CONFIG_ENGINE_LLAMA_SERVER)
+        if ((o->flags & OPTION_EXTERNAL) && t->managed && t->engine != CONFIG_ENGINE_LLAMA_SERVER)
             config_report_error(l->report, t->marks[i],
                                 "`%s: %s` needs a `url`; the engine that failsoft runs is "
                                 "llama-server",
@@ -112,8 +111,9 @@ static void check_layers(struct loader *l, const struct config_tier *t)
     if (load_refused(mark))
         return;
     if (t->kind == CONFIG_TIER_KIND_CPU && t->gpu_layers != 0)
-        config_report_error(l->report, mark, "a cpu tier has no layers on a device; leave "
-                                             "`gpu_layers` out");
+        config_report_error(l->report, mark,
+                            "a cpu tier has no layers on a device; leave "
+                            "`gpu_layers` out");
     if (t->kind == CONFIG_TIER_KIND_HYBRID && !load_given(mark) && t->args.count == 0)
         config_report_error(l->report, t->mark,
                             "tier `hybrid` needs `gpu_layers`: how many layers go to the device "
@@ -171,9 +171,10 @@ static void check_external(struct loader *l, const struct config_tier *t)
     if (points_here(l->config, t))
         config_report_error(l->report, mark, "the url points back at failsoft itself (`listen`)");
     if (n >= 3 && strcmp(t->url_prefix + n - 3, "/v1") == 0)
-        config_report_warning(l->report, mark,
-                              "the url ends in /v1, which the paths of clients begin with; leave it "
-                              "out, or requests go to /v1/v1/…");
+        config_report_warning(
+            l->report, mark,
+            "the url ends in /v1, which the paths of clients begin with; leave it "
+            "out, or requests go to /v1/v1/…");
     if (t->kind == CONFIG_TIER_KIND_SUBSTITUTE && !load_given(tier_mark(t, "model")))
         config_report_error(l->report, t->mark,
                             "a substitute is another model: the tier needs `model`, the name that "
@@ -231,9 +232,10 @@ static void check_pair(struct loader *l, const struct config_tier *earlier,
                               "tiers `%s` and `%s` are the same server: when it fails, both fail",
                               earlier->name, t->name);
     else if (t->kind == CONFIG_TIER_KIND_GPU && earlier->kind == CONFIG_TIER_KIND_CPU)
-        config_report_warning(l->report, tier_mark(t, "name"),
-                              "`gpu` stands after `cpu`: tiers are in order of preference, so it is "
-                              "used only when the CPU cannot answer");
+        config_report_warning(
+            l->report, tier_mark(t, "name"),
+            "`gpu` stands after `cpu`: tiers are in order of preference, so it is "
+            "used only when the CPU cannot answer");
 }
 
 void check_tiers(struct loader *l, const struct config_service *s)

@@ -139,9 +139,9 @@ struct config_tier {
     struct config_mark model_mark;
     bool model_path_own; /* given by this tier, not by the service */
 
-    uint32_t slots;      /* attempts at a time; 0: not limited (external only) */
-    uint32_t threads;    /* 0: auto (quota aware) */
-    int32_t gpu_layers;  /* -1: all; 0 on cpu tiers */
+    uint32_t slots;             /* attempts at a time; 0: not limited (external only) */
+    uint32_t threads;           /* 0: auto (quota aware) */
+    int32_t gpu_layers;         /* -1: all; 0 on cpu tiers */
     struct config_strings args; /* further arguments of the engine */
     struct config_pairs env;    /* further environment of the engine */
 
@@ -149,8 +149,9 @@ struct config_tier {
     uint64_t stall_timeout_ms;       /* between two events afterwards */
     uint64_t connect_timeout_ms;
     uint64_t load_timeout_ms; /* managed, spawn to ready; 0: by the size of the model */
-    uint64_t retry_after_max_ms; /* a worker's Retry-After up to this is waited for; above: next tier */
-    uint64_t stop_grace_ms;      /* managed: TERM to KILL */
+    uint64_t
+        retry_after_max_ms; /* a worker's Retry-After up to this is waited for; above: next tier */
+    uint64_t stop_grace_ms; /* managed: TERM to KILL */
     struct config_tier_queue queue;
     struct config_tier_restart restart;
     struct config_tier_availability availability;
@@ -160,30 +161,31 @@ struct config_tier {
 struct config_service {
     char *name;
     struct config_mark mark;
-    int kind; /* enum config_service_kind */
+    int kind;         /* enum config_service_kind */
     char *model_path; /* absolute, NULL: none */
     struct config_mark model_mark;
     uint32_t context_tokens; /* for one request; 0: the model's own */
     uint64_t recovery_budget_ms;
     struct config_strings aliases; /* further model names that mean this service */
     struct config_strings paths;   /* URL path prefixes that belong to it */
-    struct config_pairs sampling;  /* JSON name → literal, engine defaults included; [0] for other kinds */
-    bool sampling_given;           /* the file has a `sampling` block */
-    char *cache_type_k;            /* f16 by default */
+    struct config_pairs
+        sampling;        /* JSON name → literal, engine defaults included; [0] for other kinds */
+    bool sampling_given; /* the file has a `sampling` block */
+    char *cache_type_k;  /* f16 by default */
     char *cache_type_v;
-    int flash_attention; /* enum config_switch; the same for every tier, or answers differ */
+    int flash_attention;       /* enum config_switch; the same for every tier, or answers differ */
     struct config_tier *tiers; /* in order of preference */
     size_t tier_count;
     const struct config_mark *marks; /* private to config/ */
 };
 
 struct config {
-    char *path; /* as given; "" when loaded from a string */
-    char *host; /* numeric address (localhost is 127.0.0.1) */
-    uint16_t port; /* 0: any free one */
-    char *engine_path; /* llama-server: a path, or a bare name that is looked up on PATH */
-    char *runtime_dir; /* for sockets of workers; NULL: chosen at start */
-    int log_level;     /* enum log_level */
+    char *path;                 /* as given; "" when loaded from a string */
+    char *host;                 /* numeric address (localhost is 127.0.0.1) */
+    uint16_t port;              /* 0: any free one */
+    char *engine_path;          /* llama-server: a path, or a bare name that is looked up on PATH */
+    char *runtime_dir;          /* for sockets of workers; NULL: chosen at start */
+    int log_level;              /* enum log_level */
     uint64_t shutdown_grace_ms; /* running requests may end for this long */
     struct config_limits limits;
     struct config_device *devices;
@@ -213,7 +215,7 @@ struct config_report {
     size_t count;
     size_t errors;
     size_t warnings;
-    bool truncated; /* more than CONFIG_REPORT_MAX */
+    bool truncated;  /* more than CONFIG_REPORT_MAX */
     bool unreadable; /* the file could not be opened or read: an environment problem */
 };
 

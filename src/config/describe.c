@@ -95,8 +95,9 @@ int options_write_markdown(struct buf *out)
         const struct config_option *o = &config_options[i];
 
         if ((int)o->scope != scope)
-            r = buf_printf(out, "%s### %s\n\n| option | allowed | default | meaning |\n"
-                                "|---|---|---|---|\n",
+            r = buf_printf(out,
+                           "%s### %s\n\n| option | allowed | default | meaning |\n"
+                           "|---|---|---|---|\n",
                            i ? "\n" : "", scope_titles[o->scope]);
         scope = (int)o->scope;
         if (r == 0)

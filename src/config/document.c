@@ -279,7 +279,8 @@ static int on_event(struct builder *b, const yaml_event_t *e)
     switch (e->type) {
     case YAML_DOCUMENT_START_EVENT:
         if (b->has_root)
-            return refuse(b, mark_of(e->start_mark), "only one YAML document is allowed in the file");
+            return refuse(b, mark_of(e->start_mark),
+                          "only one YAML document is allowed in the file");
         return 0;
     case YAML_SCALAR_EVENT: return on_scalar(b, e);
     case YAML_ALIAS_EVENT: return on_alias(b, e);

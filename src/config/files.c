@@ -49,8 +49,8 @@ static bool is_on_path(const char *name)
     while (dirs && *dirs) {
         size_t n = strcspn(dirs, ":");
 
-        if (n > 0 && (size_t)snprintf(path, sizeof(path), "%.*s/%s", (int)n, dirs, name) <
-                         sizeof(path) &&
+        if (n > 0 &&
+            (size_t)snprintf(path, sizeof(path), "%.*s/%s", (int)n, dirs, name) < sizeof(path) &&
             is_executable_file(path))
             return true;
         dirs += n + (dirs[n] == ':');
@@ -67,10 +67,11 @@ static void check_engine(const struct config *c, struct config_report *report)
     words_quote_path(c->engine_path, quoted);
     if (!strchr(c->engine_path, '/')) {
         if (!is_on_path(c->engine_path))
-            config_report_error(report, mark,
-                                "no engine %s on PATH, which the managed tiers need; install it, or "
-                                "set `engine: /path/to/llama-server`",
-                                quoted);
+            config_report_error(
+                report, mark,
+                "no engine %s on PATH, which the managed tiers need; install it, or "
+                "set `engine: /path/to/llama-server`",
+                quoted);
     } else if (stat(c->engine_path, &st) < 0) {
         config_report_error(report, mark, "engine %s: %s", quoted, strerrordesc_np(errno));
     } else if (S_ISDIR(st.st_mode)) {

@@ -84,7 +84,8 @@ static const char *device_next(void *ctx)
 {
     struct device_walk *walk = ctx;
 
-    return walk->next < walk->config->device_count ? walk->config->devices[walk->next++].name : NULL;
+    return walk->next < walk->config->device_count ? walk->config->devices[walk->next++].name
+                                                   : NULL;
 }
 
 static void report_unknown_device(struct loader *l, const struct config_tier *t)

@@ -167,8 +167,8 @@ static void report_unknown_sampling(struct loader *l, const struct document_node
         meant = words_suggest(key->text, sampling_next, (void *)&walk);
     words_quote(key->text, key->len, quoted);
     if (meant)
-        config_report_error(l->report, key->mark,
-                            "`sampling`: %s is not known; did you mean `%s`?", quoted, meant);
+        config_report_error(l->report, key->mark, "`sampling`: %s is not known; did you mean `%s`?",
+                            quoted, meant);
     else
         config_report_error(l->report, key->mark,
                             "`sampling`: %s is not known; allowed are the sampling numbers of "

@@ -47,8 +47,8 @@ static int load_text(const char *path, const char *text, size_t len, const char 
 
     if (!c)
         goto out;
-    l.place = (struct value_place){.arena = &arena, .base_dir = arena_copy(&arena, base_dir,
-                                                                           strlen(base_dir))};
+    l.place = (struct value_place){.arena = &arena,
+                                   .base_dir = arena_copy(&arena, base_dir, strlen(base_dir))};
     c->path = arena_copy(&arena, path, strlen(path));
     if (!c->path || !l.place.base_dir)
         goto out;

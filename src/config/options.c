@@ -14,7 +14,7 @@
 #define KIB(n) ((uint64_t)(n) << 10)
 #define MIB(n) ((uint64_t)(n) << 20)
 #define GIB(n) ((uint64_t)(n) << 30)
-#define SEC(n) ((uint64_t)(n) * 1000)
+#define SEC(n) ((uint64_t)(n)*1000)
 #define HOUR   SEC(3600)
 
 const char *const option_service_kinds[] = {"chat", "embeddings", "transcription", "generic", NULL};
@@ -39,6 +39,7 @@ static const char *const cache_types[] = {"f32",  "f16",    "bf16", "q8_0", "q4_
 #define BOUNDS(lo, hi)   .min = (lo), .max = (hi)
 #define BLOCK(name)      .inner = OPTION_SCOPE_##name
 
+/* clang-format off */
 const struct config_option config_options[] = {
     {ROOT("listen", LISTEN), .fallback = "127.0.0.1:8080",
      .help = "Address that clients connect to: a numeric address or `localhost`, and a port."},
@@ -85,7 +86,7 @@ const struct config_option config_options[] = {
      .flags = OPTION_REQUIRED, .help = "`sim` is the simulated accelerator."},
     {DEVICE("reserve", BYTES), AT(config_device, reserve_bytes), .fallback = "auto",
      .shown = "`auto`: the larger of 512MiB and 5 %", BOUNDS(0, GIB(1024)), .flags = OPTION_AUTO,
-     .help = "Memory of the device that is never planned with."},
+     .help = "Memory of the device that is never planned with. No effect yet: admission is to come."},
     {DEVICE("index", COUNT), AT(config_device, index), .fallback = "0", BOUNDS(0, 63),
      .help = "Which one, as the driver counts the devices of this kind."},
     {DEVICE("card", TEXT), AT(config_device, card), .shown = "the device's name",
@@ -102,7 +103,8 @@ const struct config_option config_options[] = {
      .help = "Tokens of one request, prompt and answer together. `auto`: what the model was made "
              "for."},
     {SERVICE("recovery_budget", DURATION), AT(config_service, recovery_budget_ms),
-     .fallback = "5s", BOUNDS(0, HOUR), .help = "How soon another tier must be able to answer."},
+     .fallback = "5s", BOUNDS(0, HOUR),
+     .help = "How soon another tier must be able to answer. No effect yet."},
     {SERVICE("aliases", TEXTS), AT(config_service, aliases), BOUNDS(0, 64),
      .help = "Further model names that mean this service."},
     {SERVICE("paths", TEXTS), AT(config_service, paths), BOUNDS(0, 64),
@@ -191,6 +193,7 @@ const struct config_option config_options[] = {
     {AVAIL("check_timeout", DURATION), AT(config_tier, availability.check_timeout_ms),
      .fallback = "2s", BOUNDS(50, SEC(120)), .help = "For the answer to such a look."},
 };
+/* clang-format on */
 
 const size_t config_option_count = sizeof(config_options) / sizeof(config_options[0]);
 

@@ -55,7 +55,7 @@ enum {
 struct config_option {
     const char *key;
     const char *fallback; /* the default, written as in a file; NULL: none, or chosen later */
-    const char *shown;    /* what the documentation says as default when `fallback` does not say it */
+    const char *shown; /* what the documentation says as default when `fallback` does not say it */
     const char *help;
     const char *const *words; /* NULL-terminated */
     uint64_t min, max;        /* of the stored number */

@@ -117,8 +117,9 @@ static int refuse_amount(const struct config_option *o, const char *text, int er
     if (is_number(text) && strlen(text) <= 12 && strcmp(text, "0") != 0)
         return bytes ? refuse(why, "has no unit; write e.g. `%sMiB` or `%sGiB`; allowed: %s", text,
                               text, allowed)
-                     : refuse(why, "has no unit; write `%ss` for seconds or `%sms` for milliseconds; "
-                                   "allowed: %s",
+                     : refuse(why,
+                              "has no unit; write `%ss` for seconds or `%sms` for milliseconds; "
+                              "allowed: %s",
                               text, text, allowed);
     return refuse(why, "is not %s; allowed: %s",
                   bytes ? "a size (a number and B, KiB, MiB, GiB, KB, MB or GB)"

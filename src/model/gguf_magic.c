@@ -197,7 +197,8 @@ char *gguf_magic_describe(const struct gguf_magic *m, char *out, size_t out_size
                      m->tensor_count, m->metadata_count, m->file_bytes);
         break;
     case GGUF_MAGIC_BIG_ENDIAN:
-        snprintf(out, out_size, "is a big-endian GGUF file; this machine needs a little-endian one");
+        snprintf(out, out_size,
+                 "is a big-endian GGUF file; this machine needs a little-endian one");
         break;
     case GGUF_MAGIC_BAD_VERSION:
         snprintf(out, out_size, "has GGUF version %" PRIu32 "; known are %d to %d", m->version,

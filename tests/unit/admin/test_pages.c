@@ -116,8 +116,7 @@ static void check_ready(struct gateway_snapshot *s, const char *word, int expect
     assert_text(yyjson_doc_get_root(doc), "/reasons/0/tier", "gpu");
     assert_text(yyjson_doc_get_root(doc), "/reasons/0/reason",
                 "suspended: device lost: \"vk::DeviceLostError\"\n\\x (next try in 4 s)");
-    assert_int_equal(
-        yyjson_arr_size(yyjson_ptr_get(yyjson_doc_get_root(doc), "/reasons")), 1);
+    assert_int_equal(yyjson_arr_size(yyjson_ptr_get(yyjson_doc_get_root(doc), "/reasons")), 1);
     assert_text(yyjson_doc_get_root(doc), "/services/chat", "degraded");
     yyjson_doc_free(doc);
     buf_free(&b);
@@ -154,8 +153,9 @@ static void test_metrics(void **state)
     assert_line(&b, "\nfailsoft_requests_total{service=\"we\\\"ird\\\\na\\nme\xEF\xBF\xBD\"} 0\n");
     assert_line(&b, "\nfailsoft_requests_ended_total{service=\"chat\",outcome=\"cancelled\"} 5\n");
     assert_line(&b, "\nfailsoft_tier_usable{service=\"chat\",tier=\"gpu\"} 0\n");
-    assert_line(&b, "\nfailsoft_first_event_seconds_bucket{service=\"chat\",tier=\"gpu\",le=\"2.5\"} "
-                    "5\n");
+    assert_line(&b,
+                "\nfailsoft_first_event_seconds_bucket{service=\"chat\",tier=\"gpu\",le=\"2.5\"} "
+                "5\n");
     assert_line(&b, "\nfailsoft_first_event_seconds_bucket{service=\"chat\",tier=\"gpu\",le="
                     "\"+Inf\"} 7\n");
     assert_line(&b, "\nfailsoft_first_event_seconds_sum{service=\"chat\",tier=\"gpu\"} 12.25\n");

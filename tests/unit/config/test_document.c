@@ -116,8 +116,8 @@ static void test_many_anchors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tree),       cmocka_unit_test(test_anchor),
-        cmocka_unit_test(test_alias_bomb), cmocka_unit_test(test_tower),
+        cmocka_unit_test(test_tree),         cmocka_unit_test(test_anchor),
+        cmocka_unit_test(test_alias_bomb),   cmocka_unit_test(test_tower),
         cmocka_unit_test(test_many_anchors),
     };
 

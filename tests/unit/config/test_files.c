@@ -101,8 +101,8 @@ static void test_models(void **state)
 static void test_tiers(void **state)
 {
     (void)state;
-    check("engine: ./engine\ndevices: { g: { kind: sim } }\nservices: { a: { model: none.gguf } }", 3,
-          25, "does not exist");
+    check("engine: ./engine\ndevices: { g: { kind: sim } }\nservices: { a: { model: none.gguf } }",
+          3, 25, "does not exist");
     check("engine: ./engine\nservices: { a: { model: good.gguf, tiers: [{ name: cpu }, { name: "
           "substitute, model: text }] } }",
           2, 86, "begins with `x`");
@@ -127,9 +127,10 @@ static void test_engine(void **state)
 static void test_plugin(void **state)
 {
     (void)state;
-    check("engine: ./engine\ndevices: { g: { kind: sim, plugin: none.so } }\nservices: { a: { model: "
-          "good.gguf } }",
-          2, 36, "No such file");
+    check(
+        "engine: ./engine\ndevices: { g: { kind: sim, plugin: none.so } }\nservices: { a: { model: "
+        "good.gguf } }",
+        2, 36, "No such file");
 }
 
 int main(void)

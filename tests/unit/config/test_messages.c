@@ -26,11 +26,12 @@ struct message_case {
 };
 
 /* A service that is right, so that a snippet about something else has only its own problem. */
-#define GOOD   "services: { chat: { tiers: [{ name: cpu, url: 'http://10.0.0.1' }] } }\n"
+#define GOOD    "services: { chat: { tiers: [{ name: cpu, url: 'http://10.0.0.1' }] } }\n"
 #define WITH(s) "services:\n  chat:\n    model: /m.gguf\n    " s "\n"
 #define TIER(t) "services:\n  chat:\n    model: /m.gguf\n    tiers:\n      - " t "\n"
 #define GPU     "devices: { gpu0: { kind: nvidia } }\n"
 
+/* clang-format off */
 static const struct message_case cases[] = {
     /* the form of the file */
     {"empty", "", {{1, 1, "the file is empty"}}},
@@ -246,6 +247,7 @@ static const struct message_case cases[] = {
     {"open to all", GOOD "listen: 0.0.0.0:80\n", {{2, 9, "failsoft asks for no password"}}},
     {"small body", GOOD "limits: { body: 1MiB }\n", {{2, 17, "refuses chats with a few pictures"}}},
 };
+/* clang-format on */
 
 static void describe(const struct config_report *report, char *out, size_t size)
 {
@@ -278,8 +280,8 @@ static bool check_case(const struct message_case *c)
         if (!good)
             print_error("%s: expected\n  %u:%u %s\n", c->name, e->line, e->column, e->text);
     }
-    good &= report.count == n && r == (report.errors > 0 ? -EINVAL : 0) &&
-            (config != NULL) == (r == 0);
+    good &=
+        report.count == n && r == (report.errors > 0 ? -EINVAL : 0) && (config != NULL) == (r == 0);
     if (!good)
         print_error("%s: got %d:%s\n", c->name, r, got);
     config_free(config);

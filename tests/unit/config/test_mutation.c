@@ -41,9 +41,12 @@ static uint64_t next_random(uint64_t *state)
 }
 
 static const char *const pieces[] = {
-    "{", "}", "[", "]", ":", "- ", "&chat ", "*chat", "\n", "\t", "'", "\"", "#", "|\n", "!x ",
-    "\xff", "~", "null", "0", "-1", "99999999999999999999", "1e999", "nan", "auto", "all", "30",
-    "http://", "https://", "::", "/../", "%", "@", "name: cpu", "tiers:", "<<: *chat", "\\x00",
+    "{",     "}",    "[",    "]",    ":",         "- ",      "&chat ",
+    "*chat", "\n",   "\t",   "'",    "\"",        "#",       "|\n",
+    "!x ",   "\xff", "~",    "null", "0",         "-1",      "99999999999999999999",
+    "1e999", "nan",  "auto", "all",  "30",        "http://", "https://",
+    "::",    "/../", "%",    "@",    "name: cpu", "tiers:",  "<<: *chat",
+    "\\x00",
 };
 
 static size_t damage(char *text, size_t len, uint64_t *random)

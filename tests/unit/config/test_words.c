@@ -1,3 +1,4 @@
+/* Likeness of words, and showing foreign text without harm. */
 #include "unit.h"
 
 #include "config/words.h"

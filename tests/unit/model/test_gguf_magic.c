@@ -18,7 +18,10 @@ struct magic_case {
 
 #define HEAD(version, tensors, metadata)                                                           \
     "GGUF" version "\0\0\0" tensors "\0\0\0\0\0\0\0" metadata "\0\0\0\0\0\0\0"
-#define CASE(s, file, v, t) {(s), sizeof(s) - 1, (file), GGUF_MAGIC_##v, (t)}
+#define CASE(s, file, v, t)                                                                        \
+    {                                                                                              \
+        (s), sizeof(s) - 1, (file), GGUF_MAGIC_##v, (t)                                            \
+    }
 
 static const struct magic_case cases[] = {
     CASE(HEAD("\3", "\1", "\1"), 1000, OK, "is a GGUF file"),
@@ -44,7 +47,8 @@ static const struct magic_case cases[] = {
     CASE(HEAD("\3", "\x7f", "\1"), 900, TRUNCATED, "announces 127 tensors and 1 metadata"),
     CASE("GGUF\3\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 900,
          TRUNCATED, "more than its 900 bytes can hold"),
-    CASE("GGUF\3\0\0\0\1\0\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\x7f", 32, TRUNCATED, "announces"),
+    CASE("GGUF\3\0\0\0\1\0\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\x7f", 32, TRUNCATED,
+         "announces"),
 };
 
 static void test_judge(void **state)
