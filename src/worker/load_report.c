@@ -189,8 +189,12 @@ bool load_report_line(struct load_report *r, struct span line)
     char level;
     struct span text = strip_prefix(line, &level);
 
-    read_offload(r, text);
-    read_buffer(r, text);
+    if (!r->loaded) {
+        read_offload(r, text);
+        read_buffer(r, text);
+    } else if (level != 0 && level != 'E' && level != 'W') {
+        return false; /* a dozen such lines come with every request */
+    }
     if (!read_warning(r, text))
         read_error(r, text, level);
     if (!r->listening && (span_find(text, SPAN_LIT("server is listening")) >= 0 ||

@@ -20,6 +20,7 @@ struct load_report {
     uint32_t host_buffers;   /* model buffers in host memory */
     uint32_t device_buffers; /* model buffers on a device */
     char device[32];         /* the first one's name, as the backend calls it */
+    bool loaded;             /* set by the owner: only errors are looked for from now on */
     bool listening;          /* the HTTP server said that it accepts connections */
     bool saw_first_error;
     char first_error[LOAD_REPORT_TEXT]; /* since the start: the cause, while loading */

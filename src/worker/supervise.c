@@ -150,7 +150,7 @@ static uint64_t load_deadline_ms(const struct worker *w)
 static void become_ready(struct worker *w)
 {
     const struct worker_options *o = w->options;
-    const struct load_report *report = &w->output->report;
+    struct load_report *report = &w->output->report;
     char sentence[WORKER_REASON_BYTES / 2];
 
     /* The answer may have overtaken the lines that were written before it. */
@@ -167,6 +167,7 @@ static void become_ready(struct worker *w)
     }
     snprintf(w->warning, sizeof(w->warning), "%s%s%s", sentence,
              sentence[0] && report->warning[0] ? "; " : "", report->warning);
+    report->loaded = true;
     w->was_ready = true;
     w->starts_not_ready = 0;
     w->deadline_factor = 1;
