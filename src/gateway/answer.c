@@ -117,6 +117,10 @@ void answer_whole(struct gateway_request *r)
     struct attempt *a = &r->attempt;
     if (!r->exchange)
         return;
+    if (r->error) {
+        answer_error(r);
+        return;
+    }
     if (http_exchange_has_begun(r->exchange)) {
         answer_error_in_band(r);
         return;

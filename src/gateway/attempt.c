@@ -221,6 +221,15 @@ static void retry_or_move_on(struct gateway_request *r, const struct failover_de
     request_step(r, LIFECYCLE_EVENT_FAULT_NEXT);
 }
 
+/* The request's own error came inside a 200 answer: nothing was sent yet, so it gets its status. */
+static void say_own_error(struct gateway_request *r, const struct fault_evidence *evidence)
+{
+    struct api_error *e = request_error(r);
+    if (e)
+        api_error_set(e, 400, "invalid_request_error", "worker_refused", "%.*s",
+                      SPAN_FMT(evidence->text));
+}
+
 void attempt_fault(struct gateway_request *r, struct fault_evidence *evidence)
 {
     struct attempt *a = &r->attempt;
@@ -240,7 +249,7 @@ void attempt_fault(struct gateway_request *r, struct fault_evidence *evidence)
     }
     remember_last(r, evidence);
     struct failover_facts facts = {
-        .own_error = fault.class == FAULT_REQUEST && !evidence->in_band && evidence->status != 0,
+        .own_error = fault.class == FAULT_REQUEST,
         .may_retry = fault_may_retry(fault.class),
         .stale_connection = evidence->connection_reused,
         .worker_gone = !w->worker || !worker_is_usable(w->worker),
@@ -252,6 +261,8 @@ void attempt_fault(struct gateway_request *r, struct fault_evidence *evidence)
     struct failover_decision d = failover_decide(&facts);
     if (d.move == FAILOVER_MOVE_PASS_ON) {
         availability_give_up(&w->availability, r->number, uv_now(r->gateway->loop));
+        if (a->mode != ATTEMPT_MODE_ERROR)
+            say_own_error(r, evidence);
         request_step(r, LIFECYCLE_EVENT_FAULT_FINAL);
         return;
     }

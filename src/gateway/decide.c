@@ -175,8 +175,12 @@ void request_decide(struct gateway_request *r)
     for (unsigned i = 0; i < r->service->tier_count; i++) {
         if (r->excluded & (1U << i))
             continue;
-        if (!tier_can_serve(r, i))
+        if (!tier_can_serve(r, i)) {
+            request_note_tier(r, i, r->accept == REQUEST_ACCEPT_ANY
+                                        ? "does not speak this API"
+                                        : "not accepted by the client (X-Failsoft-Accept)");
             continue;
+        }
         if (try_tier(r, i, now_ms))
             return;
     }

@@ -7,22 +7,44 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#define NAME(text)                                                                                 \
+    {                                                                                              \
+        text, sizeof(text) - 1                                                                     \
+    }
+
 /* Fields of a request that never reach a worker, beside the hop-by-hop ones. */
-static const char *const request_private[] = {
-    "host", "content-length", "content-type", "expect", "accept-encoding",
-    "idempotency-key", "x-failsoft-accept", "x-failsoft-request",
+static const struct span request_private[] = {
+    NAME("host"),
+    NAME("content-length"),
+    NAME("content-type"),
+    NAME("expect"),
+    NAME("accept-encoding"),
+    NAME("idempotency-key"),
+    NAME("x-failsoft-accept"),
+    NAME("x-failsoft-request"),
 };
 
 /* Fields of an answer that are made anew, beside the hop-by-hop ones. */
-static const char *const response_private[] = {
-    "content-length", "date", "server-timing", "x-failsoft-request", "x-failsoft-tier",
-    "x-failsoft-degraded", "x-failsoft-reason", "x-failsoft-eta-ms",
+static const struct span response_private[] = {
+    NAME("content-length"),
+    NAME("date"),
+    NAME("server-timing"),
+    NAME("x-failsoft-request"),
+    NAME("x-failsoft-tier"),
+    NAME("x-failsoft-degraded"),
+    NAME("x-failsoft-reason"),
+    NAME("x-failsoft-eta-ms"),
 };
 
-static bool is_listed(struct span name, const char *const *list, size_t count)
+enum {
+    REQUEST_PRIVATE_COUNT = sizeof(request_private) / sizeof(request_private[0]),
+    RESPONSE_PRIVATE_COUNT = sizeof(response_private) / sizeof(response_private[0]),
+};
+
+static bool is_listed(struct span name, const struct span *list, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        if (span_equals_nocase(name, span_from_str(list[i])))
+        if (span_equals_nocase(name, list[i]))
             return true;
     return false;
 }
@@ -33,7 +55,7 @@ int headers_for_worker(const struct gateway_request *r, struct http_fields *out)
     int error = 0;
     for (uint32_t i = 0; error == 0 && i < in->count; i++) {
         struct span name = http_fields_name(in, i);
-        if (is_listed(name, request_private, sizeof(request_private) / sizeof(char *)) ||
+        if (is_listed(name, request_private, REQUEST_PRIVATE_COUNT) ||
             http_fields_is_hop_by_hop(in, name))
             continue;
         error = http_fields_add(out, name, http_fields_value(in, i));
@@ -102,7 +124,7 @@ int headers_for_client(const struct gateway_request *r, const struct http_fields
     int error = 0;
     for (uint32_t i = 0; error == 0 && upstream && i < upstream->count; i++) {
         struct span name = http_fields_name(upstream, i);
-        if (is_listed(name, response_private, sizeof(response_private) / sizeof(char *)) ||
+        if (is_listed(name, response_private, RESPONSE_PRIVATE_COUNT) ||
             http_fields_is_hop_by_hop(upstream, name))
             continue;
         error = http_fields_add(out, name, http_fields_value(upstream, i));
