@@ -22,7 +22,7 @@ class Reply:
         self.status = status
         self.fields = fields
         self.version = version
-        self.body = b""
+        self.received = bytearray()
         self.complete = False
 
     def get(self, name, default=None):
@@ -31,6 +31,10 @@ class Reply:
 
     def all(self, name):
         return [value for key, value in self.fields if key.lower() == name.lower()]
+
+    @property
+    def body(self):
+        return bytes(self.received)
 
     def json(self):
         return json.loads(self.body)
@@ -136,10 +140,10 @@ class Client:
         return True
 
     def request(self, method, path, body=None, fields=(), chunked=False):
-        """Sends a request; a dict is sent as JSON."""
+        """Sends a request; a dict is sent as JSON, a list as chunks."""
         fields = list(fields)
         names = {name.lower() for name, _ in fields}
-        if isinstance(body, (dict, list)):
+        if isinstance(body, dict):
             body = json.dumps(body).encode()
             if "content-type" not in names:
                 fields.append(("Content-Type", "application/json"))
@@ -241,7 +245,7 @@ class Client:
             size = int(size_text, 16)
             while len(self.buffer) < size + 2:
                 if not self._fill(deadline):
-                    raise Cut(f"cut inside a chunk, {len(self.reply.body)} bytes before it")
+                    raise Cut(f"cut inside a chunk, {len(self.reply.received)} bytes before it")
             piece, end = self.buffer[:size], self.buffer[size:size + 2]
             self.buffer = self.buffer[size + 2:]
             if end != b"\r\n":
@@ -258,7 +262,7 @@ class Client:
             self.left -= len(piece)
         if not piece:
             self.reply.complete = True
-        self.reply.body += piece
+        self.reply.received += piece
         return piece
 
     def read_body(self, timeout=None):
@@ -270,7 +274,7 @@ class Client:
     def read_until(self, needle, timeout=None):
         """Reads body pieces until the text is there."""
         deadline = time.monotonic() + (timeout or self.timeout)
-        while needle not in self.reply.body:
+        while needle not in self.reply.received:
             if not self.read_piece(max(deadline - time.monotonic(), 0.001)):
                 raise AssertionError(f"{needle!r} never came: {self.reply!r}")
         return self.reply

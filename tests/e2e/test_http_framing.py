@@ -7,7 +7,7 @@ import pytest
 
 from conftest import load_cases
 from fake_engines import CHAT
-from fake_upstream import _peer_unread_bytes
+from fake_upstream import peer_unread_bytes
 from rig_config import two_tiers
 from rig_gateway import eventually
 from rig_http import Client
@@ -32,7 +32,7 @@ def send_in_two(client, data, cut):
     """Two reads at the other side: the second part goes out when the first was taken."""
     if 0 < cut < len(data):
         client.send(data[:cut])
-        eventually(lambda: not _peer_unread_bytes(client.sock), 0.5, every=0.0003)
+        eventually(lambda: not peer_unread_bytes(client.sock), 0.5, every=0.0003)
     client.send_or_refused(data[cut:] if 0 < cut < len(data) else data)
 
 

@@ -44,6 +44,7 @@ def card():
 def running(card, tmp_path_factory):
     files, _ = find_engine_files()
     gateway = Gateway(engine_config(files, card), tmp_path_factory.mktemp("engine"))
+    gateway.idle_descriptors = None  # compared around each test, when all workers are well
     # What these tests do to the workers is told in error lines; each names the worker or its tier.
     gateway.allow_log(r"(gpu|cpu|worker|chat|embed)")
     yield gateway

@@ -115,19 +115,25 @@ def test_f84_byte_order_mark_at_the_start(gateway, gpu):
         assert body.removeprefix(b"\xef\xbb\xbf") == data[3:], f"cut at {cut}"
 
 
+@pytest.fixture
+def patient(start_gateway, gpu, cpu):
+    """A gateway that waits for streams that come byte by byte."""
+    return start_gateway(two_tiers(gpu, cpu, first_event_timeout="30s", stall_timeout="30s"))
+
+
 @pytest.mark.parametrize("level", ["body", "socket"])
-def test_f81_whole_stream_in_one_byte_writes(gateway, gpu, level):
+def test_f81_whole_stream_in_one_byte_writes(patient, gpu, level):
     text = ["é", "ß阿", "🌍👨‍👩‍👧", "x"]
     gpu.script(CHAT, [[HEAD, {"split": {"every": 1, "level": level, "steps": stream(*text)[1:]}}]])
-    reply = gateway.chat(stream=True, stream_options={"include_usage": True})
+    reply = patient.chat(stream=True, stream_options={"include_usage": True})
     assert reply.text() == "".join(text)
     assert reply.body == bytes(gpu.posts()[0].sent)
 
 
-def test_f81_not_streamed_in_one_byte_writes(gateway, gpu):
+def test_f81_not_streamed_in_one_byte_writes(patient, gpu):
     text = ["é", "ß阿", "🌍👨‍👩‍👧", "x"]
     gpu.script(CHAT, [[HEAD, {"split": {"every": 1, "steps": stream(*text)[1:]}}]])
-    reply = gateway.chat()
+    reply = patient.chat()
     assert reply.json()["choices"][0]["message"]["content"] == "".join(text)
     assert reply.json()["usage"]["total_tokens"] == 8
 

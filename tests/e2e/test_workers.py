@@ -3,19 +3,31 @@ tier serves. Engines here are tiny scripts; the real one is in test_real_engine.
 
 import re
 import stat
+import struct
 
 import pytest
 
 from rig_config import gateway_config, service, tier
 from rig_gateway import eventually
 
-GGUF = b"GGUF" + (3).to_bytes(4, "little") + (0).to_bytes(8, "little") + (0).to_bytes(8, "little")
+
+
+def gguf():
+    """The smallest file that passes for a model: one key, one tensor of 32 floats."""
+    def text(value):
+        return struct.pack("<Q", len(value)) + value
+
+    out = b"GGUF" + struct.pack("<IQQ", 3, 1, 1)
+    out += text(b"general.architecture") + struct.pack("<I", 8) + text(b"llama")
+    out += text(b"token_embd.weight") + struct.pack("<IQIQ", 1, 32, 0, 0)
+    out += bytes(-len(out) % 32)
+    return out + bytes(32 * 4)
 
 
 @pytest.fixture
 def managed(start_gateway, cpu, tmp_path):
     """A gateway with a managed cpu tier on a script engine, and an external remote tier."""
-    def start(script, model=GGUF, wait=True, **options):
+    def start(script, model=gguf(), wait=True, **options):
         engine = tmp_path / "llama-server"
         engine.write_text("#!/bin/sh\n" + script)
         engine.chmod(engine.stat().st_mode | stat.S_IXUSR)
@@ -27,7 +39,8 @@ def managed(start_gateway, cpu, tmp_path):
         config = gateway_config({"chat": service(worker, tier("remote", cpu))},
                                 engine=str(engine))
         gateway = start_gateway(config, expect_children=None, wait=wait)
-        gateway.allow_log("cpu|worker|chat")
+        gateway.idle_descriptors = None
+        gateway.allow_log("cpu|worker|chat", r"failsoft\.yaml:")
         return gateway
     return start
 
@@ -81,24 +94,23 @@ def test_engine_that_floods_its_log(managed):
     (b"\0\0\0\0" * 100, r"GGUF"),
 ], ids=["missing", "html", "empty", "zeros"])
 def test_model_that_is_none(managed, model, words):
-    """Told in one sentence, with the path: at start, or as the worker's state."""
+    """Told in one sentence, with its place in the configuration: at start, or as a state."""
     gateway = managed("exec sleep 600\n", model=model, wait=False)
 
     def told():
-        return [line for line in gateway.log() if "model.gguf" in line]
+        return [line for line in gateway.log() if "model" in line and "failsoft.yaml:" in line]
 
     assert eventually(told, 10), gateway.log()
     assert re.search(words, "\n".join(told()), re.I), told()
     if gateway.process.poll() is None and eventually(lambda: gateway.process.poll(), 1) is None:
         gateway.wait_listening()
-        gateway.idle_descriptors = gateway.other_descriptors()
         assert gateway.chat().tier == "remote"
         assert gateway.tiers()["cpu"]["restarts"] <= 3
 
 
 def test_engine_that_is_missing(start_gateway, cpu, tmp_path):
     path = tmp_path / "model.gguf"
-    path.write_bytes(GGUF)
+    path.write_bytes(gguf())
     config = gateway_config({"chat": service(
         {"name": "cpu", "model": str(path)}, tier("remote", cpu))},
         engine=str(tmp_path / "no-such-engine"))
@@ -106,10 +118,9 @@ def test_engine_that_is_missing(start_gateway, cpu, tmp_path):
     gateway.allow_log(".*")
 
     def told():
-        return [line for line in gateway.log() if "no-such-engine" in line]
+        return [line for line in gateway.log() if "engine" in line and "failsoft.yaml:" in line]
 
     assert eventually(told, 10), gateway.log()
     if eventually(lambda: gateway.process.poll(), 1) is None:
         gateway.wait_listening()
-        gateway.idle_descriptors = gateway.other_descriptors()
         assert gateway.chat().tier == "remote"

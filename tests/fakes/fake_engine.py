@@ -147,7 +147,7 @@ def serve(path):
 
 
 def start_grandchild(path):
-    child = subprocess.Popen(["/bin/sh", "-c", "trap '' TERM; while :; do sleep 1000; done"])
+    child = subprocess.Popen(["/bin/sh", "-c", "trap '' TERM; exec sleep 1000"])
     with open(path + ".part", "w", encoding="ascii") as f:
         f.write(str(child.pid))
     os.rename(path + ".part", path)

@@ -102,6 +102,7 @@ class Received:
     connection: "Connection"
     closed_at: float = None
     error: str = None
+    whole: bool = False  # the answer was ended properly
     sent: bytearray = field(default_factory=bytearray)  # body bytes answered, without framing
     _closed: threading.Event = field(default_factory=threading.Event)
     _answered: threading.Event = field(default_factory=threading.Event)
@@ -267,11 +268,11 @@ class Connection(asyncio.Protocol):
         try:
             while self.keep:
                 self.begun = self.ended = self.chunked = False
-                self.current = None
                 request = await self._read_request()
                 self.current = request
-                if self.peer_closed.is_set():
-                    self._note_closed()
+                if self.peer_closed.is_set():  # it left while its request lay unread
+                    request.closed_at = self.closed_at
+                    request._closed.set()
                 self.upstream._arrived(request)
                 if self.upstream._drop_now(self):
                     break
@@ -284,6 +285,7 @@ class Connection(asyncio.Protocol):
                     else:
                         await self.run(steps)
                 finally:
+                    request.whole = self.ended
                     request._answered.set()
                 limit = self.upstream.close_after_requests
                 if not self.ended or (limit and self.requests >= limit):
@@ -319,7 +321,7 @@ class Connection(asyncio.Protocol):
     async def settle(self):
         """Waits until the peer has read all that was sent, so that the next bytes come alone."""
         deadline = time.monotonic() + SETTLE_DEADLINE_S
-        while self.transport.get_write_buffer_size() or _peer_unread_bytes(self.sock):
+        while self.transport.get_write_buffer_size() or peer_unread_bytes(self.sock):
             if time.monotonic() > deadline or self.peer_closed.is_set():
                 return
             await asyncio.sleep(0.0005)
@@ -552,25 +554,51 @@ class _Collector(Connection):
         self.ended = True
 
 
-def _peer_unread_bytes(sock):
+NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY = 4, 20
+_diag = threading.local()
+
+
+def peer_unread_bytes(sock):
     """Bytes that lie unread in the socket at the other end (both ends are on this machine)."""
     try:
         local, peer = sock.getsockname(), sock.getpeername()
     except OSError:
         return 0
-    if sock.family != socket.AF_INET:
-        return 0
-    want = f"{_proc_address(peer)} {_proc_address(local)} "
+    if not hasattr(_diag, "netlink"):
+        try:
+            _diag.netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, NETLINK_SOCK_DIAG)
+        except OSError:  # no netlink here: the table in /proc says the same, slowly
+            _diag.netlink = None
+    return _unread_by_table(local, peer) if _diag.netlink is None else _unread_by_diag(local, peer)
+
+
+def _unread_by_diag(local, peer):
+    """struct inet_diag_req_v2 for the peer's own view of the connection (linux/inet_diag.h)."""
+    def address(host):
+        return socket.inet_aton(host) + bytes(12)
+
+    any_cookie = 0xFFFFFFFF
+    request = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF)
+    request += struct.pack("!HH", peer[1], local[1]) + address(peer[0]) + address(local[0])
+    request += struct.pack("=III", 0, any_cookie, any_cookie)
+    header = struct.pack("=IHHII", 16 + len(request), SOCK_DIAG_BY_FAMILY, 1, 1, 0)
+    _diag.netlink.send(header + request)
+    answer = _diag.netlink.recv(8192)
+    if struct.unpack_from("=IH", answer)[1] != SOCK_DIAG_BY_FAMILY:
+        return 0  # the peer's socket is gone
+    return struct.unpack_from("=II", answer, 16 + 4 + 48)[1]
+
+
+def _unread_by_table(local, peer):
+    def text(address):
+        return f"{struct.unpack('<I', socket.inet_aton(address[0]))[0]:08X}:{address[1]:04X}"
+
+    want = f"{text(peer)} {text(local)} "
     with open("/proc/net/tcp", encoding="ascii") as table:
         for line in table:
-            at = line.find(want)
-            if at >= 0:
+            if want in line:
                 return int(line.split()[4].split(":")[1], 16)
     return 0
-
-
-def _proc_address(address):
-    return f"{struct.unpack('<I', socket.inet_aton(address[0]))[0]:08X}:{address[1]:04X}"
 
 
 class FakeUpstream:
