@@ -428,22 +428,28 @@ static int add_json(struct api_assembly *a, const struct framer_event *ev)
 int api_assembly_add(struct api_assembly *a, const struct framer_event *ev)
 {
     struct api_event_facts facts;
+    api_event_inspect(a->operation, ev, &facts);
+    return api_assembly_add_inspected(a, ev, &facts);
+}
+
+int api_assembly_add_inspected(struct api_assembly *a, const struct framer_event *ev,
+                               const struct api_event_facts *facts)
+{
     if (ev->kind == FRAMER_EVENT_TAIL)
-        return 0;
+        return a->ended ? 1 : 0;
     if (ev->kind == FRAMER_EVENT_PIECE)
         return -EMSGSIZE; /* an event beyond the window of the framer */
-    api_event_inspect(a->operation, ev, &facts);
-    if (facts.kind == API_EVENT_ERROR)
+    if (facts->kind == API_EVENT_ERROR)
         return -EREMOTEIO;
-    if (facts.kind == API_EVENT_BROKEN)
+    if (facts->kind == API_EVENT_BROKEN)
         return -EBADMSG;
-    a->has_tool_call = a->has_tool_call || facts.tool_call;
-    if (facts.kind == API_EVENT_EMPTY || a->ended)
+    a->has_tool_call = a->has_tool_call || facts->tool_call;
+    if (facts->kind == API_EVENT_EMPTY || a->ended)
         return a->ended ? 1 : 0;
     bool responses = a->operation == API_OPERATION_RESPONSES;
-    if (responses && !facts.ends_stream)
+    if (responses && !facts->ends_stream)
         return 0;
-    if (!responses && facts.ends_stream) { /* [DONE] */
+    if (!responses && facts->ends_stream) { /* [DONE] */
         a->ended = true;
         return 1;
     }

@@ -42,6 +42,10 @@ void api_assembly_destroy(struct api_assembly *a);
  */
 int api_assembly_add(struct api_assembly *a, const struct framer_event *ev);
 
+/* The same for a caller that has inspected the event itself: one parse less. */
+int api_assembly_add_inspected(struct api_assembly *a, const struct framer_event *ev,
+                               const struct api_event_facts *facts);
+
 /* True once a fragment of a tool call was seen. */
 bool api_assembly_has_tool_call(const struct api_assembly *a);
 

@@ -90,21 +90,6 @@ bool event_error_is_something(yyjson_val *value)
     }
 }
 
-/* FastAPI's {"detail": "text"} or {"detail": [{"msg": …}]}, when nothing else is there. */
-static bool take_detail(struct api_event_error *e, yyjson_val *root)
-{
-    yyjson_val *detail = yyjson_obj_get(root, "detail");
-    if (!event_error_is_something(detail) || yyjson_obj_size(root) > 3 ||
-        yyjson_obj_get(root, "choices") != NULL)
-        return false;
-    yyjson_val *first = yyjson_is_arr(detail) ? yyjson_arr_get_first(detail) : NULL;
-    copy_string(e->message, sizeof(e->message), detail);
-    copy_string(e->message, sizeof(e->message), yyjson_obj_get(first, "msg"));
-    if (yyjson_is_obj(detail))
-        take_object(e, detail);
-    return true;
-}
-
 bool event_error_take(yyjson_val *root, bool named_error, struct api_event_error *ret)
 {
     struct api_event_error e = {0};
@@ -126,7 +111,7 @@ bool event_error_take(yyjson_val *root, bool named_error, struct api_event_error
     } else if (named_error || yyjson_equals_str(type, "error") ||
                yyjson_equals_str(type, "response.failed") || yyjson_equals_str(object, "error")) {
         take_object(&e, root);
-    } else if (!take_detail(&e, root)) {
+    } else {
         return false;
     }
     *ret = e;
