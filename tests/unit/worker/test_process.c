@@ -210,9 +210,11 @@ static void term_then_kill(void **state)
 static void stopped_process_takes_term(void **state)
 {
     struct child c;
+    siginfo_t info;
 
     (void)state;
     spawn_shell(&c, "kill -STOP $$; exit 5", false);
+    assert_int_equal(waitid(P_PID, (id_t)process_pid(c.process), &info, WSTOPPED | WNOWAIT), 0);
     process_stop(c.process, 60000);
     rig_until(&rig, has_exited, &c);
     assert_true(c.exit.asked && !c.exit.killed_by_us);
@@ -288,7 +290,7 @@ static void check_sees_an_exit_before_the_loop_does(void **state)
 /* A gateway of its own that spawns one child, says its pid, and is killed with -9. */
 static void run_gateway_that_dies(int fd)
 {
-    char *argv[] = {"sh", "-c", "trap '' TERM INT HUP; while :; do sleep 1000; done", NULL};
+    char *argv[] = {"sh", "-c", "trap '' TERM INT HUP; echo up; exec sleep 1000", NULL};
     struct process_spec spec = {.program = "/bin/sh", .argv = argv, .envp = plain_env};
     struct child c = {.exits = 0};
     uv_loop_t loop;
@@ -297,6 +299,9 @@ static void run_gateway_that_dies(int fd)
     uv_loop_init(&loop);
     if (process_spawn(&loop, &spec, &events, &c, &c.process) < 0)
         _exit(1);
+    /* Not before it runs: until then it would see by itself that its parent is gone. */
+    while (c.total[0] == 0)
+        uv_run(&loop, UV_RUN_ONCE);
     pid = process_pid(c.process);
     if (write(fd, &pid, sizeof(pid)) != (ssize_t)sizeof(pid))
         _exit(1);
