@@ -2,6 +2,7 @@
 
 import json
 import math
+import signal
 import subprocess
 
 import pytest
@@ -106,3 +107,13 @@ def test_ready_and_health(gateway):
     assert (health.status, json.loads(health.body)["status"]) == (200, "ok")
     ready = gateway.call("GET", "/readyz")
     assert (ready.status, json.loads(ready.body)["status"]) == (200, "ready")
+
+
+def test_status_watch_ends_with_an_interrupt(gateway):
+    with subprocess.Popen([binary(), "status", "--watch", "--url", gateway.url],
+                          stdout=subprocess.PIPE, text=True) as watch:
+        assert watch.stdout.readline().startswith("failsoft ")
+        watch.send_signal(signal.SIGINT)
+        assert watch.wait(timeout=10) == 0
+        # A pipe is no terminal: no control sequences.
+        assert "\x1b" not in watch.stdout.read()

@@ -35,6 +35,15 @@ static const char *sampling_of(const struct config_service *s, const char *name)
     return NULL;
 }
 
+static unsigned count_of(const struct config_service *s, const char *name)
+{
+    unsigned n = 0;
+
+    for (size_t i = 0; i < s->sampling.count; i++)
+        n += strcmp(s->sampling.items[i].name, name) == 0;
+    return n;
+}
+
 static void test_smallest(void **state)
 {
     struct config *c = load("services: { chat: { model: m.gguf } }");
@@ -162,6 +171,7 @@ static void test_every_value(void **state)
     assert_string_equal(sampling_of(s, "temperature"), "0.2");
     assert_string_equal(sampling_of(s, "seed"), "7");
     assert_string_equal(sampling_of(s, "top_k"), "40");
+    assert_int_equal(count_of(s, "temperature"), 1);
     assert_string_equal(s->cache_type_v, "q8_0");
     assert_int_equal(s->flash_attention, CONFIG_SWITCH_ON);
     assert_int_equal(s->tier_count, 3);
