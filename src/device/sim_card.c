@@ -56,7 +56,8 @@ static int take_if_there(const char *folder, const char *rest, char *out, size_t
 
 int sim_plugin_find(char *out, size_t out_size)
 {
-    static const char *const places[] = {"", "sim/", "../sim/", "../../sim/", "../lib/failsoft/"};
+    /* Beside the program, in a build tree, and installed: on the way up from the program's folder. */
+    static const char *const places[] = {"", "sim/", "lib/failsoft/"};
     const char *given = getenv("FAILSOFT_SIM_PLUGIN");
     char self[4096];
     char *slash;
@@ -74,15 +75,17 @@ int sim_plugin_find(char *out, size_t out_size)
     if (n <= 0)
         return -ENOENT;
     self[n] = '\0';
-    slash = strrchr(self, '/');
-    if (slash == NULL)
-        return -ENOENT;
-    *slash = '\0';
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        int rc = take_if_there(self, places[i], out, out_size);
+    for (unsigned level = 0; level < 3; level++) {
+        slash = strrchr(self, '/');
+        if (slash == NULL)
+            return -ENOENT;
+        *slash = '\0';
+        for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+            int rc = take_if_there(self, places[i], out, out_size);
 
-        if (rc != -ENOENT)
-            return rc;
+            if (rc != -ENOENT)
+                return rc;
+        }
     }
     return -ENOENT;
 }

@@ -9,7 +9,8 @@
 
 /*
  * The engine's plug-in when none is configured: $FAILSOFT_SIM_PLUGIN, else libggml-failsoft-sim.so
- * beside this program, in the build tree's sim/, or in ../lib/failsoft. 0; -ENOENT; -ENAMETOOLONG.
+ * beside this program, in sim/ or lib/failsoft/ of its folder or of one of the two above.
+ * 0; -ENOENT; -ENAMETOOLONG.
  */
 int sim_plugin_find(char *out, size_t out_size);
 

@@ -253,7 +253,7 @@ static void prefix_of_the_url_is_kept(void **state)
 
     (void)state;
     open_server(pages, 0);
-    strncat(url, "/openai/v1", sizeof(url) - strlen(url) - 1);
+    snprintf(url, sizeof(url), "http://127.0.0.1:%d/openai/v1", port);
     start(WORKER_ENGINE_UNKNOWN);
     rig_until(&rig, engine_found, &rig);
     assert_int_equal(worker_get_engine(rig.worker), WORKER_ENGINE_OPENAI);
