@@ -7,12 +7,10 @@ static unsigned char ascii_lower(char c)
     return (u >= 'A' && u <= 'Z') ? (unsigned char)(u + 32) : u;
 }
 
-bool span_equals_nocase(struct span a, struct span b)
+bool span_same_letters(const char *a, const char *b, size_t len)
 {
-    if (a.len != b.len)
-        return false;
-    for (size_t i = 0; i < a.len; i++)
-        if (ascii_lower(a.ptr[i]) != ascii_lower(b.ptr[i]))
+    for (size_t i = 0; i < len; i++)
+        if (ascii_lower(a[i]) != ascii_lower(b[i]))
             return false;
     return true;
 }

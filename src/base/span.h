@@ -39,8 +39,21 @@ static inline bool span_starts_with(struct span a, struct span prefix)
     return a.len >= prefix.len && (prefix.len == 0 || memcmp(a.ptr, prefix.ptr, prefix.len) == 0);
 }
 
-/* ASCII case-insensitive comparison, as HTTP field names and tokens are compared (RFC 9110 §5.1). */
-bool span_equals_nocase(struct span a, struct span b);
+/* The same bytes but for the case of ASCII letters; both have `len`. Use span_equals_nocase. */
+bool span_same_letters(const char *a, const char *b, size_t len);
+
+/*
+ * ASCII case-insensitive comparison, as HTTP field names and tokens are compared (RFC 9110 §5.1).
+ * Inline up to the first letter: most names that are compared differ in length or there.
+ */
+static inline bool span_equals_nocase(struct span a, struct span b)
+{
+    enum { CASE_BIT = 0x20 };
+    if (a.len != b.len)
+        return false;
+    return a.len == 0 || ((a.ptr[0] | CASE_BIT) == (b.ptr[0] | CASE_BIT) &&
+                          span_same_letters(a.ptr, b.ptr, a.len));
+}
 
 /* Without leading and trailing SP and HTAB (RFC 9110 OWS). */
 struct span span_trim(struct span a);

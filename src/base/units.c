@@ -93,7 +93,7 @@ static int multiply(struct units_decimal number, uint64_t factor, uint64_t *ret_
 
 static int parse_with_unit(const char *text, const struct units_unit *units, uint64_t *ret_value)
 {
-    struct units_decimal number;
+    struct units_decimal number = {0, 0}; /* read only when complete; gcc does not see it */
     const char *p = text;
     int r = take_decimal(&p, &number);
     /* A number that is too long is out of range only if what follows it is a unit at all. */

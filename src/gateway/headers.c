@@ -26,14 +26,10 @@ static const struct span request_private[] = {
 
 /* Fields of an answer that are made anew, beside the hop-by-hop ones. */
 static const struct span response_private[] = {
-    NAME("content-length"),
-    NAME("date"),
-    NAME("server-timing"),
-    NAME("x-failsoft-request"),
-    NAME("x-failsoft-tier"),
-    NAME("x-failsoft-degraded"),
-    NAME("x-failsoft-reason"),
-    NAME("x-failsoft-eta-ms"),
+    NAME("content-length"),    NAME("date"),
+    NAME("server-timing"),     NAME("x-failsoft-request"),
+    NAME("x-failsoft-tier"),   NAME("x-failsoft-degraded"),
+    NAME("x-failsoft-reason"), NAME("x-failsoft-eta-ms"),
 };
 
 enum {
@@ -78,8 +74,7 @@ const char *degraded_kind(const struct gateway_request *r)
     const struct config_tier *tier = r->service->tiers[r->tier_index].config;
     if (tier->kind == CONFIG_TIER_KIND_SUBSTITUTE ||
         (tier->model && first->model && strcmp(tier->model, first->model) != 0) ||
-        (tier->model_path && first->model_path &&
-         strcmp(tier->model_path, first->model_path) != 0))
+        (tier->model_path && first->model_path && strcmp(tier->model_path, first->model_path) != 0))
         return "other-model";
     return "other-tier";
 }
@@ -113,8 +108,9 @@ static int add_timing(const struct gateway_request *r, struct http_fields *out)
         return 0;
     uint64_t now_ms = uv_now(r->gateway->loop);
     char text[96];
-    snprintf(text, sizeof(text), "queue;dur=%" PRIu64 ", worker;dur=%" PRIu64 ", total;dur=%" PRIu64,
-             r->queue_ms, now_ms - r->attempt.started_ms, now_ms - r->accepted_ms);
+    snprintf(text, sizeof(text),
+             "queue;dur=%" PRIu64 ", worker;dur=%" PRIu64 ", total;dur=%" PRIu64, r->queue_ms,
+             now_ms - r->attempt.started_ms, now_ms - r->accepted_ms);
     return add_text(out, "Server-Timing", text);
 }
 

@@ -143,12 +143,13 @@ uint32_t http_fields_count(const struct http_fields *f, const char *name)
 
 bool http_fields_is_hop_by_hop(const struct http_fields *f, struct span name)
 {
-    static const char *const always[] = {
-        "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",
+    static const struct span always[] = {
+        {"connection", 10}, {"keep-alive", 10},        {"te", 2},
+        {"trailer", 7},     {"transfer-encoding", 17}, {"upgrade", 7},
     };
     static const struct span proxy_prefix = {"proxy-", 6};
     for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++)
-        if (span_equals_nocase(name, span_from_str(always[i])))
+        if (span_equals_nocase(name, always[i]))
             return true;
     if (name.len >= proxy_prefix.len &&
         span_equals_nocase((struct span){name.ptr, proxy_prefix.len}, proxy_prefix))
