@@ -45,6 +45,11 @@ static void test_openai_shape(void **state)
     assert_null(yyjson_obj_get(e, "would_fit"));
     assert_null(yyjson_obj_get(e, "incomplete_tool_call"));
     yyjson_doc_free(doc);
+    make_cut(true);
+    doc = body_of(API_DIALECT_OPENAI);
+    e = yyjson_obj_get(yyjson_doc_get_root(doc), "error");
+    assert_true(yyjson_is_true(yyjson_obj_get(e, "incomplete_tool_call")));
+    yyjson_doc_free(doc);
 }
 
 static void test_other_shapes(void **state)

@@ -295,6 +295,8 @@ static void test_transport(void **state)
                                          .connection_reused = rows[i].reused});
         if (fault.class != rows[i].class)
             fail_msg("row %zu is %s", i, fault_class_name(fault.class));
+        if (rows[i].reused)
+            assert_non_null(strstr(fault.reason, "kept connection"));
     }
     classify((struct fault_evidence){.phase = FAULT_PHASE_FIRST_EVENT, .timed_out = true});
     assert_int_equal(fault.class, FAULT_STALL);
