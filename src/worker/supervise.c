@@ -15,7 +15,7 @@
  *   ready    | exit                         | backoff (restarts after memory is back: starting)
  *            | settled_ms over              | ready, pauses start from the first again
  *   stopping | exit                         | stopped, or backoff/failed when still wanted
- *   backoff, | pause over, worker_recycle() | starting
+ *   backoff, | pause over, by hand          | starting
  *   failed   |                              |
  *
  * A process that loads is given its deadline and is not judged by silence: while it reads

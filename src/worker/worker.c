@@ -279,18 +279,20 @@ void worker_kill_now(struct worker *w)
 void worker_recycle(struct worker *w, const char *reason, bool force)
 {
     http_origin_close_idle(w->origin);
-    if (!w->managed || !w->wanted)
+    if (w->process == NULL || !w->wanted)
         return;
-    if (w->process != NULL) {
-        worker_set_reason(w, "%s", reason ? reason : "restarted on request");
-        w->keep_reason = true;
-        supervise_end(w, force);
-    } else if (w->state == WORKER_STATE_BACKOFF || w->state == WORKER_STATE_FAILED) {
-        w->failures = 0;
-        w->starts_not_ready = 0;
-        worker_set_reason(w, "%s", reason ? reason : "restarted on request");
-        supervise_start(w);
-    }
+    worker_set_reason(w, "%s", reason ? reason : "restarted on request");
+    w->keep_reason = true;
+    supervise_end(w, force);
+}
+
+void worker_retry_now(struct worker *w)
+{
+    if (w->state != WORKER_STATE_BACKOFF && w->state != WORKER_STATE_FAILED)
+        return;
+    w->failures = 0;
+    w->starts_not_ready = 0;
+    supervise_start(w);
 }
 
 void worker_suspect(struct worker *w)

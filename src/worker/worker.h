@@ -15,7 +15,7 @@
  *
  * `failed` differs from `backoff` only in what we know: the cause will not go away by itself
  * (no engine, no model file, several starts in a row without ever getting ready). It is retried,
- * too, after a longer pause, and at once by worker_recycle().
+ * too, after a longer pause, and at once by worker_retry_now().
  *
  * Lifetime: the caller owns the worker. Callbacks come from the loop, never from inside
  * worker_create(); inside a callback every function here may be called, worker_destroy() included.
@@ -98,13 +98,19 @@ void worker_stop(struct worker *w, void (*on_stopped)(struct worker *w, void *ct
 void worker_kill_now(struct worker *w);
 
 /*
- * Kill and start again: for a worker that is stalled (its `/health` may say otherwise) and for a
- * person's "try again now". A running process gets KILL at once when `force`, else TERM → grace →
- * KILL; the pause before the restart is the usual one. In backoff or failed: the pause ends now
- * and the counters start anew. External and stopped ones: nothing but the pooled connections are
- * closed. `reason` (copied) is shown as the state's reason.
+ * Ends the process and starts another: for a worker that is stalled (its `/health` may say
+ * otherwise) or whose device is lost. KILL at once when `force`, else TERM → grace → KILL; the pause
+ * before the restart is the usual one. Without a process it changes nothing but the pooled
+ * connections, which are closed: several requests may fail of one cause, and none may cut a pause
+ * short. `reason` (copied) is shown as the state's reason.
  */
 void worker_recycle(struct worker *w, const char *reason, bool force);
+
+/*
+ * A person's "try again now": in backoff or failed the pause ends and the counters start anew.
+ * Nothing in any other state.
+ */
+void worker_retry_now(struct worker *w);
 
 /*
  * A connect to a worker in state ready was refused or reset: looks at the process at once, so that

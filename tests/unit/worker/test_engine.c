@@ -39,10 +39,20 @@ static int teardown(void **state)
     return 0;
 }
 
+/* Where everything is provided, nothing may be skipped. */
+static void need(const void *thing, const char *name)
+{
+    if (thing != NULL)
+        return;
+    if (getenv("FAILSOFT_REQUIRE_ENGINE") != NULL)
+        fail_msg("%s is not set", name);
+    skip();
+}
+
 static void need_engine(void)
 {
-    if (rig.options.engine_path == NULL || rig.options.model_path == NULL)
-        skip();
+    need(rig.options.engine_path, "FAILSOFT_ENGINE");
+    need(rig.options.model_path, "FAILSOFT_CHAT_MODEL");
 }
 
 static void need_card(uint64_t capacity_bytes, uint64_t release_delay_ms)
@@ -52,8 +62,7 @@ static void need_card(uint64_t capacity_bytes, uint64_t release_delay_ms)
 
     need_engine();
     rig.options.sim_plugin = getenv("FAILSOFT_SIM_PLUGIN");
-    if (rig.options.sim_plugin == NULL)
-        skip();
+    need(rig.options.sim_plugin, "FAILSOFT_SIM_PLUGIN");
     snprintf(card, sizeof(card), "unit-%ld", (long)getpid());
     sim_settings_init(&settings, capacity_bytes);
     settings.release_delay_ms = release_delay_ms;
@@ -125,8 +134,7 @@ static void embeddings_worker_lives(void **state)
     (void)state;
     need_engine();
     rig.options.model_path = getenv("FAILSOFT_EMBED_MODEL");
-    if (rig.options.model_path == NULL)
-        skip();
+    need(rig.options.model_path, "FAILSOFT_EMBED_MODEL");
     rig.options.embeddings = true;
     rig_create(&rig);
     worker_start(rig.worker);

@@ -234,7 +234,7 @@ static void failed_ends_by_itself_and_by_hand(void **state)
     start("{\"exit\":1,\"flag\":\"%D/flag\"}");
     rig_until_state(&rig, WORKER_STATE_FAILED);
     rig_touch(&rig, "flag");
-    worker_recycle(rig.worker, "asked by a person", false); /* the pause of a minute ends now */
+    worker_retry_now(rig.worker); /* the pause of a minute ends now */
     rig_until_state(&rig, WORKER_STATE_READY);
 }
 
@@ -464,6 +464,29 @@ static void recycle_kills_a_stalled_worker_and_starts_another(void **state)
     assert_int_not_equal(worker_pid(rig.worker), first);
 }
 
+static void recycle_does_not_cut_a_pause_short(void **state)
+{
+    uint64_t retry_at;
+
+    (void)state;
+    rig.options.backoff_ms = rig.options.backoff_max_ms = 60000;
+    start("{}");
+    rig_until_state(&rig, WORKER_STATE_READY);
+    worker_retry_now(rig.worker); /* nothing to do for it */
+    assert_int_equal(worker_get_state(rig.worker), WORKER_STATE_READY);
+    kill(worker_pid(rig.worker), SIGKILL);
+    rig_until_state(&rig, WORKER_STATE_BACKOFF);
+    retry_at = worker_retry_at_ms(rig.worker);
+    /* The requests that died with it report the same fault, one after the other. */
+    for (int i = 0; i < 4; i++)
+        worker_recycle(rig.worker, "device lost", true);
+    assert_int_equal(worker_get_state(rig.worker), WORKER_STATE_BACKOFF);
+    assert_int_equal(worker_retry_at_ms(rig.worker), retry_at);
+    assert_non_null(strstr(worker_reason(rig.worker), "SIGKILL"));
+    worker_retry_now(rig.worker);
+    rig_until_state(&rig, WORKER_STATE_READY);
+}
+
 static void grandchildren_go_as_well(void **state)
 {
     pid_t grandchild;
@@ -626,6 +649,7 @@ int main(void)
         T(ignores_term_and_is_killed),
         T(stopped_process_can_be_stopped),
         T(recycle_kills_a_stalled_worker_and_starts_another),
+        T(recycle_does_not_cut_a_pause_short),
         T(grandchildren_go_as_well),
         T(destroy_kills_what_runs),
         T(stop_in_every_state),
