@@ -598,6 +598,7 @@ static void stale_socket_is_in_nobodys_way(void **state)
     close(fd);
     worker_start(rig.worker);
     rig_until_state(&rig, WORKER_STATE_READY);
+    assert_int_equal(worker_restarts(rig.worker), 0);
 }
 
 static void memory_of_unknown_devices_is_given_time(void **state)
