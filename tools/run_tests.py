@@ -100,8 +100,12 @@ def run_e2e():
     report = os.path.join(ROOT, "build", "e2e.xml")
     if os.path.exists(report):
         os.unlink(report)
+    # The tests mostly wait, so twice as many at a time as there are cores. What must not run beside
+    # its like carries @pytest.mark.xdist_group("name").
+    workers = os.environ.get("FAILSOFT_TEST_WORKERS") or str(min(8, 2 * (os.cpu_count() or 2)))
     status = subprocess.run(
         [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}",
+         "-n", workers, "--dist", "loadgroup",
          *os.environ.get("PYTEST_ARGS", "").split(), os.path.join(ROOT, "tests", "e2e")],
         stdin=subprocess.DEVNULL, cwd=ROOT, check=False,
         env=dict(os.environ, PYTHONDONTWRITEBYTECODE="1")).returncode
