@@ -251,6 +251,8 @@ static int add_delta(struct api_assembly *a, struct choice *c, yyjson_val *delta
     size_t i, max, j, calls;
     yyjson_val *key, *value, *call;
     int r = 0;
+    if (!yyjson_is_obj(delta))
+        return 0; /* a completion has none */
     yyjson_obj_foreach(delta, i, max, key, value)
     {
         if (r < 0)

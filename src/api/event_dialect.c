@@ -55,6 +55,8 @@ static void read_delta(yyjson_val *delta, struct event_reading *r)
 {
     size_t i, max;
     yyjson_val *key, *value;
+    if (!yyjson_is_obj(delta))
+        return; /* the macro is for objects only */
     yyjson_obj_foreach(delta, i, max, key, value)
     {
         if (yyjson_equals_str(key, "role")) {

@@ -328,6 +328,8 @@ static void test_errors_in_band(void **state)
          DATA("{\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":"
               "\"over\"}}"),
          0, "overloaded_error", "", "over"},
+        {"E", DATA("{\"type\":\"error\",\"code\":\"server_error\",\"message\":\"unnamed\"}"), 0,
+         "error", "server_error", "unnamed"},
         {"E", "event: error\ndata: {\"detail\":\"fast api\"}\n\n", 0, "", "", "fast api"},
         {"o", DATA("{\"detail\":\"an answer of a service that nobody here knows\"}"), 0, "", "",
          ""},
