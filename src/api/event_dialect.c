@@ -108,7 +108,9 @@ static void read_native(yyjson_val *root, struct event_reading *r)
     read_common(root, r);
     if (content == NULL && stop == NULL)
         set_output(r); /* response_fields can leave everything out */
-    if (is_something(content) || is_something(yyjson_obj_get(root, "tokens")) ||
+    /* A progress report carries the token id 0, which nobody generated (seen with v0.4.0). */
+    bool has_tokens = !r->facts->progress && is_something(yyjson_obj_get(root, "tokens"));
+    if (is_something(content) || has_tokens ||
         is_something(yyjson_obj_get(root, "completion_probabilities")))
         set_output(r);
     if (yyjson_is_true(stop))

@@ -153,7 +153,7 @@ static void test_native(void **state)
 {
     static const struct row rows[] = {
         {NATIVE, "poD",
-         DATA("{\"index\":0,\"content\":\"\",\"tokens\":[],\"stop\":false,"
+         DATA("{\"index\":0,\"content\":\"\",\"tokens\":[0],\"stop\":false,"
               "\"prompt_progress\":{\"total\":2}}")
              DATA("{\"index\":0,\"content\":\"a\",\"tokens\":[1],\"stop\":false}")
                  DATA("{\"index\":0,\"content\":\"\",\"tokens\":[],\"stop\":true,"
