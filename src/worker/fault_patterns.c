@@ -12,6 +12,8 @@
 #define BOTH   FAULT_SCOPE_BOTH
 #define DEVICE FAULT_SCOPE_DEVICE
 
+#define LOST_STATE "the driver lost its state (999); a restart of the worker may not help"
+
 /* clang-format off */
 const struct fault_pattern fault_patterns[] = {
     /* Warnings that look like faults. */
@@ -82,14 +84,14 @@ const struct fault_pattern fault_patterns[] = {
     {FAULT_DEVICE_LOST, LOG, "gpu hang", "the GPU hung"},
     {FAULT_DEVICE_LOST, BOTH, "uncorrectable ecc", "uncorrectable memory error of the GPU"},
     /* F15 ollama/ollama#10053, #8426 */
-    {FAULT_DEVICE_LOST, BOTH, "cuda*err*: 999", "the driver lost its state (999); a restart of the worker may not help"},
-    {FAULT_DEVICE_LOST, BOTH, "cuda*failure: 999", "the driver lost its state (999); a restart of the worker may not help"},
-    {FAULT_DEVICE_LOST, BOTH, "cuda_error_unknown", "the driver lost its state (999); a restart of the worker may not help"},
-    {FAULT_DEVICE_LOST, BOTH, "cudaerrorunknown", "the driver lost its state (999); a restart of the worker may not help"},
+    {FAULT_DEVICE_LOST, BOTH, "cuda*err*: 999", LOST_STATE},
+    {FAULT_DEVICE_LOST, BOTH, "cuda*failure: 999", LOST_STATE},
+    {FAULT_DEVICE_LOST, BOTH, "cuda_error_unknown", LOST_STATE},
+    {FAULT_DEVICE_LOST, BOTH, "cudaerrorunknown", LOST_STATE},
 
     /* The driver needs a person. */
     /* F16 ollama/ollama#15918 */
-    {FAULT_DRIVER, BOTH, "forward compatibility was attempted", "driver and CUDA library do not fit together (updated without a reboot?)"},
+    {FAULT_DRIVER, BOTH, "forward compatibility was attempted", "driver and CUDA differ (no reboot?)"},
     {FAULT_DRIVER, BOTH, "driver/library version mismatch", "the driver was updated without a reboot"},
     {FAULT_DRIVER, BOTH, "failed to initialize nvml", "NVML does not start"},
     {FAULT_DRIVER, BOTH, "failed to initialize cuda", "CUDA does not start"},
@@ -142,7 +144,7 @@ const struct fault_pattern fault_patterns[] = {
     {FAULT_CAPACITY, BOTH, "failed to allocate memory", "memory could not be allocated"},
     {FAULT_CAPACITY, BOTH, "failed to allocate*mib", "memory could not be allocated"},
     {FAULT_CAPACITY, BOTH, "due to resource limitations", "the model does not fit (Ollama)"},
-    {FAULT_CAPACITY, LOG | DEVICE, "graph_compute* failed with error -2", "the device could not allocate for a request"},
+    {FAULT_CAPACITY, LOG | DEVICE, "graph_compute* failed with error -2", "the device had no memory for a request"},
 
     /* The process or its context on the device is beyond use. */
     /* F08 ollama/ollama#8258 */
