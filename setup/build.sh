@@ -19,7 +19,7 @@ clang_program() {
 }
 
 main() {
-    local name=${1:?which build folder} folder wanted engine options=() compiler=''
+    local name=${1:?which build folder} folder wanted engine options=() targets=() compiler=''
     folder=$ROOT_DIR/$name
     case "$name" in
     build) ;;
@@ -28,8 +28,11 @@ main() {
     build-fuzz)
         compiler=$(clang_program clang)
         # libFuzzer and the sanitizers leave symbols to the runtime: no check for undefined ones.
-        options=(-Dfuzz=true -Db_sanitize=address,undefined -Db_lundef=false
-            -Doptimization=1 -Dunit_tests=disabled)
+        # fuzzer-no-link: coverage in the library too, main() only in the targets.
+        options=(-Dfuzz=true -Db_sanitize=address,undefined -Db_lundef=false -Db_pie=false
+            -Dunit_tests=disabled
+            "-Dc_args=-fsanitize=fuzzer-no-link -fno-sanitize-recover=undefined")
+        targets=(fuzz_targets)
         ;;
     *) die "unknown build folder '$name'; one of: build, build-asan, build-clang, build-fuzz" ;;
     esac
@@ -47,7 +50,7 @@ main() {
             { tail -n 30 "$FAILSOFT_CACHE/meson-$name.log" >&2; die "$name could not be configured"; }
         printf '%s' "$wanted" >"$folder/.options"
     fi
-    ninja -C "$folder" -j "$(jobs_allowed)" --quiet </dev/null ||
+    ninja -C "$folder" -j "$(jobs_allowed)" --quiet "${targets[@]}" </dev/null ||
         die "$name does not build; the compiler's lines are above"
 }
 

@@ -86,7 +86,7 @@ def check_shell():
 def fuzz_target(path, seconds):
     """One target with its own copy of the corpus, so that what it finds never lands in the tree."""
     name = os.path.basename(path)
-    corpus = os.path.join(ROOT, "tests", "fuzz", "corpus", name.removeprefix("fuzz_"))
+    corpus = os.path.join(ROOT, "tests", "fuzz", "corpus", name)
     keep = os.path.join(ROOT, "build-fuzz", "found")
     os.makedirs(keep, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="fuzz-") as work:
