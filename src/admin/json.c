@@ -62,9 +62,7 @@ int json_add_open(struct buf *out, const char *key, char open)
 
 bool admin_tier_is_usable(const struct gateway_tier_snapshot *t)
 {
-    bool up = strcmp(t->state, "ready") == 0 || strcmp(t->state, "external") == 0;
-
-    return up && strcmp(t->availability, "suspended") != 0;
+    return t->usable;
 }
 
 const char *admin_service_state(const struct gateway_snapshot *s, const char *service)

@@ -39,25 +39,34 @@ static struct span trim(struct span s)
     return s;
 }
 
-static bool parse_error(struct span text, bool named_error, struct api_event_error *ret)
+static bool parse_error(struct span text, bool named_error, bool *ret_is_json,
+                        struct api_event_error *ret)
 {
     yyjson_doc *doc = event_read_json(text, YYJSON_READ_NOFLAG);
     yyjson_val *root = yyjson_doc_get_root(doc);
     bool found = yyjson_is_obj(root) && event_error_take(root, named_error, ret);
+    *ret_is_json = doc != NULL;
     yyjson_doc_free(doc);
     return found;
 }
 
 bool api_event_error_parse(struct span text, struct api_event_error *ret)
 {
-    return parse_error(trim(text), false, ret);
+    bool is_json;
+    return parse_error(trim(text), false, &is_json, ret);
+}
+
+bool api_event_error_in_answer(struct span text, bool *ret_is_json, struct api_event_error *ret)
+{
+    return parse_error(text, false, ret_is_json, ret);
 }
 
 /* An event that is an error by its name, whatever its text. */
 static void set_named_error(struct span text, struct api_event_facts *ret)
 {
     ret->kind = API_EVENT_ERROR;
-    if (!parse_error(text, true, &ret->error))
+    bool is_json;
+    if (!parse_error(text, true, &is_json, &ret->error))
         event_error_take_text(text, &ret->error);
 }
 
@@ -73,8 +82,9 @@ static bool inspect_odd_line(const struct framer_event *ev, struct api_event_fac
     }
     if (line.ptr[0] == '{' || line.ptr[0] == '[') {
         /* Pretty-printed JSON is several odd lines: then only the whole is JSON. */
-        if (parse_error(line, false, &ret->error) ||
-            parse_error(trim(ev->bytes), false, &ret->error)) {
+        bool is_json;
+        if (parse_error(line, false, &is_json, &ret->error) ||
+            parse_error(trim(ev->bytes), false, &is_json, &ret->error)) {
             ret->kind = API_EVENT_ERROR;
             return true;
         }

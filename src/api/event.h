@@ -69,4 +69,10 @@ void api_event_inspect(enum api_operation operation, const struct framer_event *
  */
 bool api_event_error_parse(struct span text, struct api_event_error *ret);
 
+/*
+ * The same for the body of an answer that should be JSON, in one reading: *ret_is_json says whether
+ * it is JSON at all.
+ */
+bool api_event_error_in_answer(struct span text, bool *ret_is_json, struct api_event_error *ret);
+
 #endif

@@ -183,6 +183,26 @@ static void remember_last(struct gateway_request *r, const struct fault_evidence
     r->retry_after_last_ms = r->attempt.retry_after_ms;
 }
 
+/*
+ * The engine's log tells more than its answer: "Compute error." is said for a lost device and for a
+ * workspace that did not fit alike, and a cut connection says nothing at all.
+ */
+static void classify(struct gateway_request *r, struct fault_evidence *evidence, struct fault *ret)
+{
+    struct gateway_worker *w = r->attempt.worker;
+    evidence->on_device = w->device[0] != '\0';
+    if (w->worker && worker_is_managed(w->worker)) {
+        worker_read_log_now(w->worker);
+        if (worker_pid(w->worker) == 0)
+            evidence->exited = true;
+    }
+    fault_classify(evidence, ret);
+    bool heard = w->log_fault.class != FAULT_NONE && w->log_fault_ms >= r->attempt.started_ms;
+    bool own = ret->class == FAULT_REQUEST || ret->class == FAULT_BUSY || ret->class == FAULT_LOADING;
+    if (heard && !own && !evidence->timed_out)
+        *ret = w->log_fault;
+}
+
 static void fault_after_commit(struct gateway_request *r, const struct fault *fault)
 {
     struct api_error *e = request_error(r);
@@ -234,11 +254,8 @@ void attempt_fault(struct gateway_request *r, struct fault_evidence *evidence)
 {
     struct attempt *a = &r->attempt;
     struct gateway_worker *w = a->worker;
-    evidence->on_device = w->device[0] != '\0';
-    if (w->worker && worker_is_managed(w->worker) && worker_pid(w->worker) == 0)
-        evidence->exited = true;
     struct fault fault;
-    fault_classify(evidence, &fault);
+    classify(r, evidence, &fault);
     if (a->call) {
         http_call_cancel(a->call);
         a->call = NULL;

@@ -34,16 +34,16 @@ static bool assemble_event(struct gateway_request *r, const struct framer_event 
     struct api_event_facts facts;
     api_event_inspect(r->route.operation, ev, &facts);
     if (facts.kind == API_EVENT_ERROR || facts.kind == API_EVENT_BROKEN) {
-        struct span text = facts.kind == API_EVENT_ERROR && facts.error.message[0]
-                               ? span_from_str(facts.error.message)
-                               : SPAN_LIT("an event that is not JSON");
-        collect_fault(r, a->status, true, text);
+        bool said = facts.kind == API_EVENT_ERROR;
+        struct span text = said && facts.error.message[0] ? span_from_str(facts.error.message)
+                                                          : SPAN_LIT("an event that is not JSON");
+        collect_fault(r, said && facts.error.status ? facts.error.status : a->status, true, text);
         return false;
     }
     if (facts.output)
         attempt_mark_output(r);
     a->ends_seen |= facts.ends_stream;
-    int result = api_assembly_add(a->assembly, ev);
+    int result = api_assembly_add_inspected(a->assembly, ev, &facts);
     if (result >= 0)
         return true;
     collect_fault(r, a->status, true,
@@ -128,20 +128,31 @@ static bool is_json_answer(const struct attempt *a)
     return type.ptr && span_find_nocase(type, SPAN_LIT("application/json")) == 0;
 }
 
+/* Is it JSON, and an error in disguise? A large answer is only scanned: it is no error. */
+static bool whole_look(struct span body, bool *ret_is_json, struct api_event_error *ret_error)
+{
+    if (body.len <= COLLECT_ERROR_SCAN_BYTES)
+        return api_event_error_in_answer(body, ret_is_json, ret_error);
+    enum json_kind kind;
+    struct json_scan_error where;
+    *ret_is_json = json_scan(body, NULL, NULL, &kind, &where) == 0;
+    return false;
+}
+
 static void whole_done(struct gateway_request *r)
 {
     struct attempt *a = &r->attempt;
     struct span body = buf_span(&a->held);
     if (a->status < 400 && is_json_answer(a) && !span_equals_str(http_exchange_method(r->exchange), "HEAD")) {
-        enum json_kind kind;
-        struct json_scan_error where;
-        if (json_scan(body, NULL, NULL, &kind, &where) < 0) {
+        struct api_event_error error;
+        bool is_json;
+        bool is_error = whole_look(body, &is_json, &error);
+        if (!is_json) {
             collect_fault(r, a->status, true, SPAN_LIT("an answer that is not JSON"));
             return;
         }
-        struct api_event_error error;
-        if (body.len <= COLLECT_ERROR_SCAN_BYTES && api_event_error_parse(body, &error)) {
-            collect_fault(r, a->status, true,
+        if (is_error) {
+            collect_fault(r, error.status ? error.status : a->status, true,
                           error.message[0] ? span_from_str(error.message) : body);
             return;
         }

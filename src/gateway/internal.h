@@ -47,6 +47,8 @@ struct gateway_worker {
     char *device; /* "" when none */
     uint32_t slots;         /* 0: no limit known */
     struct availability availability;
+    struct fault log_fault; /* the last fault that the engine's own log told */
+    uint64_t log_fault_ms;
     char fault_text[200];   /* the last fault, for people; "" when the last attempt was fine */
     struct list_node waiting; /* requests, longest first */
     uint32_t waiting_count;

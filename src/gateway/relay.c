@@ -131,12 +131,13 @@ void relay_end(struct gateway_request *r)
     relay_forget(r);
 }
 
-static void relay_fault(struct gateway_request *r, struct span text, bool in_band)
+/* A fault inside a 200 stream; status is what the event itself named, or 0. */
+static void relay_fault(struct gateway_request *r, struct span text, int status)
 {
     struct fault_evidence evidence = {
         .phase = r->attempt.first_output_seen ? FAULT_PHASE_STREAM : FAULT_PHASE_FIRST_EVENT,
-        .status = r->attempt.status,
-        .in_band = in_band,
+        .status = status ? status : r->attempt.status,
+        .in_band = true,
         .text = text,
     };
     attempt_fault(r, &evidence);
@@ -156,7 +157,7 @@ static bool relay_hold(struct gateway_request *r, const struct framer_event *ev)
     a->tail = ATTEMPT_TAIL_HOLD;
     if (buf_append_span(&a->held, ev->bytes) == 0)
         return true;
-    relay_fault(r, SPAN_LIT("too many events without output"), true);
+    relay_fault(r, SPAN_LIT("too many events without output"), 0);
     return false;
 }
 
@@ -215,11 +216,12 @@ static bool relay_event(struct gateway_request *r, const struct framer_event *ev
     struct api_event_facts facts;
     api_event_inspect(r->route.operation, ev, &facts);
     if (facts.kind == API_EVENT_ERROR) {
-        relay_fault(r, facts.error.message[0] ? span_from_str(facts.error.message) : ev->data, true);
+        relay_fault(r, facts.error.message[0] ? span_from_str(facts.error.message) : ev->data,
+                    facts.error.status);
         return false;
     }
     if (facts.kind == API_EVENT_BROKEN) {
-        relay_fault(r, SPAN_LIT("an event that is not JSON"), true);
+        relay_fault(r, SPAN_LIT("an event that is not JSON"), 0);
         return false;
     }
     if (facts.kind == API_EVENT_EMPTY) {
@@ -274,7 +276,7 @@ void relay_body(struct gateway_request *r, struct span bytes)
     if (more == 0)
         more = framer_save(&a->framer);
     if (more < 0)
-        relay_fault(r, SPAN_LIT("the gateway is out of memory"), true);
+        relay_fault(r, SPAN_LIT("the gateway is out of memory"), 0);
 }
 
 /* The body ended inside an event. False when that ended the attempt. */
@@ -288,7 +290,7 @@ static bool relay_rest(struct gateway_request *r)
     if (a->ends_seen)
         return true;
     if (ev.kind == FRAMER_EVENT_PIECE) {
-        relay_fault(r, SPAN_LIT("the stream ended inside an event"), true);
+        relay_fault(r, SPAN_LIT("the stream ended inside an event"), 0);
         return false;
     }
     /* A last event whose blank line was left out is complete when its JSON is. */

@@ -23,6 +23,13 @@ static const char *worker_word(const struct gateway_worker *w)
     return w->worker ? worker_state_name(worker_get_state(w->worker)) : "stopped";
 }
 
+static bool tier_serves(const struct gateway_tier *tier, uint64_t now_ms)
+{
+    const struct gateway_worker *w = tier->worker;
+    return w->worker && worker_is_usable(w->worker) &&
+           availability_ask(&w->availability, now_ms) != AVAILABILITY_VERDICT_NO;
+}
+
 static void fill_tier(const struct gateway *g, const struct gateway_service *s,
                       const struct gateway_tier *tier, struct snapshot_texts *texts,
                       struct gateway_tier_snapshot *out)
@@ -41,6 +48,7 @@ static void fill_tier(const struct gateway *g, const struct gateway_service *s,
         .pid = w->worker ? worker_pid(w->worker) : 0,
         .state = worker_word(w),
         .availability = availability_state_name(w->availability.state),
+        .usable = tier_serves(tier, now_ms),
         .reason = texts->reason,
         .retry_in_ms = availability_retry_in_ms(&w->availability, now_ms),
         .consecutive_failures = w->availability.consecutive,
@@ -94,13 +102,6 @@ static void fill_service(const struct gateway_counters *c, struct gateway_servic
         .cut_after_commit = c->cuts,
         .duration = histogram_view(&c->duration),
     };
-}
-
-static bool tier_serves(const struct gateway_tier *tier, uint64_t now_ms)
-{
-    const struct gateway_worker *w = tier->worker;
-    return w->worker && worker_is_usable(w->worker) &&
-           availability_ask(&w->availability, now_ms) != AVAILABILITY_VERDICT_NO;
 }
 
 /* Ready: every service can be answered. Degraded: some first choice cannot answer, or has yet to

@@ -42,11 +42,14 @@ static void on_log_line(struct worker *worker, struct span line, void *ctx)
     struct gateway_worker *w = ctx;
     struct fault fault;
     fault_classify_log_line(line, w->device[0] != '\0', &fault);
-    if (fault.class != FAULT_NONE)
+    if (fault.class != FAULT_NONE) {
+        w->log_fault = fault;
+        w->log_fault_ms = uv_now(w->gateway->loop);
         log_warning("worker", "%s/%s: %s: %.*s", w->service, w->tier, fault_class_name(fault.class),
                     SPAN_FMT(line));
-    else
+    } else {
         log_debug("engine", "%s/%s: %.*s", w->service, w->tier, SPAN_FMT(line));
+    }
 }
 
 static const struct worker_events events = {

@@ -78,8 +78,6 @@ void external_probe_answered(struct worker *w, const struct probe_answer *answer
 {
     enum worker_engine engine = WORKER_ENGINE_UNKNOWN;
 
-    if (!w->wanted)
-        return;
     if (answer->error == 0) {
         w->engine_answered = true;
         engine = probe_judge_engine(w->engine_step, answer->status, answer->body);

@@ -384,6 +384,12 @@ bool worker_offload(const struct worker *w, uint32_t *ret_offloaded, uint32_t *r
     return true;
 }
 
+void worker_read_log_now(struct worker *w)
+{
+    if (w->process != NULL)
+        process_read_now(w->process);
+}
+
 size_t worker_log_tail(const struct worker *w, struct span *ret_lines, size_t max)
 {
     return w->output == NULL ? 0 : log_tail_get(&w->output->tail, ret_lines, max);

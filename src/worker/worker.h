@@ -150,6 +150,12 @@ void *worker_context(const struct worker *w);
 bool worker_offload(const struct worker *w, uint32_t *ret_offloaded, uint32_t *ret_layers);
 
 /*
+ * Reads what the engine has written until now, so that a line that explains a failure is heard
+ * (on_log_line) before the failure is judged. Nothing when there is no process.
+ */
+void worker_read_log_now(struct worker *w);
+
+/*
  * The last lines of output, oldest first, at most `max`; returns how many. Valid until control
  * returns to the loop.
  */
