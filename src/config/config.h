@@ -114,8 +114,6 @@ struct config_tier_availability {
     uint32_t failures; /* consecutive faults that suspend the worker */
     uint64_t hold_ms;  /* first pause before the one probe, doubled each time */
     uint64_t hold_max_ms;
-    uint64_t check_interval_ms; /* external: between two looks at a worker that nobody uses */
-    uint64_t check_timeout_ms;
 };
 
 struct config_tier {

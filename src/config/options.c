@@ -187,12 +187,6 @@ const struct config_option config_options[] = {
      BOUNDS(100, HOUR), .help = "First pause before one request tries it again; it doubles."},
     {AVAIL("hold_max", DURATION), AT(config_tier, availability.hold_max_ms), .fallback = "15s",
      BOUNDS(100, 24 * HOUR), .help = "The longest pause."},
-    {AVAIL("check_interval", DURATION), AT(config_tier, availability.check_interval_ms),
-     .fallback = "10s", BOUNDS(100, 24 * HOUR),
-     .help = "Between two looks at an external worker that nobody uses. No effect yet."},
-    {AVAIL("check_timeout", DURATION), AT(config_tier, availability.check_timeout_ms),
-     .fallback = "2s", BOUNDS(50, SEC(120)),
-     .help = "For the answer to such a look. No effect yet."},
 };
 /* clang-format on */
 

@@ -6,7 +6,6 @@ SHORT = {
     "connect_timeout": "500ms",
     "availability": {
         "failures": 3, "hold": "300ms", "hold_max": "1s",
-        "check_interval": "200ms", "check_timeout": "300ms",
     },
 }
 

@@ -138,8 +138,7 @@ static void test_every_value(void **state)
         "        stop_grace: 1s\n"
         "        queue: { length: 0, wait: 1s }\n"
         "        restart: { backoff: 1s, backoff_max: 2s, settled: 3s }\n"
-        "        availability: { failures: 1, hold: 1s, hold_max: 2s, check_interval: 3s,\n"
-        "          check_timeout: 4s }\n"
+        "        availability: { failures: 1, hold: 1s, hold_max: 2s }\n"
         "      - { name: substitute, model: small.gguf }\n"
         "      - { name: remote, url: 'http://[fd00::1]:81/llm/', engine: openai, model: big }\n");
     const struct config_service *s = &c->services[0];
@@ -189,7 +188,6 @@ static void test_every_value(void **state)
     assert_int_equal(t->retry_after_max_ms, 0);
     assert_int_equal(t->queue.length, 0);
     assert_int_equal(t->restart.settled_ms, 3000);
-    assert_int_equal(t->availability.check_timeout_ms, 4000);
     assert_string_equal(s->tiers[1].model_path, "/etc/fs/small.gguf");
     assert_true(s->tiers[1].model_path_own);
     assert_int_equal(s->tiers[1].gpu_layers, 0);
