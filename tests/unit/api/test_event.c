@@ -376,6 +376,17 @@ static void test_error_bodies(void **state)
     assert_false(api_event_error_parse(SPAN_NONE, &e));
     assert_string_equal(e.message, "Loading model"); /* untouched */
 
+    bool is_json = false;
+    assert_false(api_event_error_in_answer(SPAN_LIT("{\"choices\":[]}\n"), &is_json, &e));
+    assert_true(is_json);
+    assert_true(api_event_error_in_answer(SPAN_LIT("{\"error\":\"no\"}"), &is_json, &e));
+    assert_true(is_json);
+    assert_string_equal(e.message, "no");
+    assert_false(api_event_error_in_answer(SPAN_LIT("{\"error\":\"no\"} x"), &is_json, &e));
+    assert_false(is_json);
+    assert_false(api_event_error_in_answer(SPAN_NONE, &is_json, &e));
+    assert_false(is_json);
+
     /* A long message is cut between characters. */
     char body[4096] = "{\"error\":\"";
     for (int i = 0; i < 600; i++)
