@@ -150,7 +150,8 @@ static void memory_that_never_comes_back_is_not_waited_for_for_ever(void **state
     rig.options.memory_wait_ms = 300;
     start_then_lose_it_with_memory();
     rig_until_state(&rig, WORKER_STATE_LOADING);
-    assert_non_null(strstr(worker_warning(rig.worker), "on gpu0 of the last process were not back"));
+    assert_non_null(
+        strstr(worker_warning(rig.worker), "on gpu0 of the last process were not back"));
 }
 
 static void stop_while_waiting(void **state)

@@ -280,11 +280,12 @@ static void check_sees_an_exit_before_the_loop_does(void **state)
     siginfo_t info;
 
     (void)state;
-    spawn_shell(&c, "exit 9", false);
+    spawn_shell(&c, "echo last words; exit 9", false);
     assert_int_equal(waitid(P_PID, (id_t)process_pid(c.process), &info, WEXITED | WNOWAIT), 0);
     process_check(c.process);
     assert_int_equal(c.exits, 1);
     assert_int_equal(c.exit.code, 9);
+    assert_string_equal(c.out[0], "last words\n"); /* handed out before the exit */
 }
 
 /* A gateway of its own that spawns one child, says its pid, and is killed with -9. */
