@@ -8,6 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Lines that an abort writes: its message and a trace. */
+enum { LOAD_REPORT_RECENT = 40 };
+
 void load_report_reset(struct load_report *r)
 {
     *r = (struct load_report){0};
@@ -170,6 +173,7 @@ static void read_error(struct load_report *r, struct span text, char level)
         copy_text(r->first_error, sizeof(r->first_error), text);
     r->saw_first_error = r->saw_first_error || !is_epilogue(text);
     copy_text(r->last_error, sizeof(r->last_error), text);
+    r->last_error_line = r->lines;
 }
 
 /* `warning: failed to mlock N-byte buffer (after previously locking M bytes): …`: it works all the
@@ -184,11 +188,17 @@ static bool read_warning(struct load_report *r, struct span text)
     return false;
 }
 
+const char *load_report_recent_error(const struct load_report *r)
+{
+    return r->lines - r->last_error_line < LOAD_REPORT_RECENT ? r->last_error : "";
+}
+
 bool load_report_line(struct load_report *r, struct span line)
 {
     char level;
     struct span text = strip_prefix(line, &level);
 
+    r->lines++;
     if (!r->loaded) {
         read_offload(r, text);
         read_buffer(r, text);

@@ -25,11 +25,15 @@ struct load_report {
     bool saw_first_error;
     char first_error[LOAD_REPORT_TEXT]; /* since the start: the cause, while loading */
     char last_error[LOAD_REPORT_TEXT];
-    char warning[LOAD_REPORT_TEXT]; /* works, but a person should know */
+    uint64_t lines, last_error_line; /* counted, so that an old error explains no new exit */
+    char warning[LOAD_REPORT_TEXT];  /* works, but a person should know */
 };
 
 /* Forgets everything: a process was started. */
 void load_report_reset(struct load_report *r);
+
+/* The last error when it is among the last lines, else "": what a working engine died of. */
+const char *load_report_recent_error(const struct load_report *r);
 
 /* Takes one line of output. True when it says that the server listens now. */
 bool load_report_line(struct load_report *r, struct span line);

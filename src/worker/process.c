@@ -335,7 +335,7 @@ static const char *signal_name(int sig)
     case SIGBUS: return "SIGBUS";
     case SIGFPE: return "SIGFPE";
     case SIGHUP: return "SIGHUP";
-    case SIGILL: return "SIGILL, perhaps built for another processor";
+    case SIGILL: return "SIGILL";
     case SIGINT: return "SIGINT";
     case SIGKILL: return "SIGKILL";
     case SIGPIPE: return "SIGPIPE";
@@ -349,21 +349,25 @@ static const char *signal_name(int sig)
 
 char *process_exit_text(const struct process_exit *exit, char *out, size_t out_size)
 {
-    const char *name;
-
-    if (exit->exec_error != 0) {
+    if (exit->exec_error != 0)
         snprintf(out, out_size, "could not be run (%s): %s", exit->step,
                  strerror(exit->exec_error));
-    } else if (!exit->known) {
+    else if (!exit->known)
         snprintf(out, out_size, "is gone, its status was taken by somebody else");
-    } else if (!exit->signaled) {
+    else if (!exit->signaled)
         snprintf(out, out_size, "exited with status %d", exit->code);
-    } else {
-        name = signal_name(exit->code);
-        snprintf(out, out_size, "was ended by signal %d (%s)%s", exit->code, name,
-                 exit->code == SIGKILL && !exit->killed_by_us
-                     ? ", perhaps by the kernel for want of memory"
-                     : "");
-    }
+    else
+        snprintf(out, out_size, "was ended by signal %d (%s)", exit->code, signal_name(exit->code));
     return out;
+}
+
+const char *process_exit_hint(const struct process_exit *exit)
+{
+    if (!exit->known || !exit->signaled)
+        return "";
+    if (exit->code == SIGKILL && !exit->killed_by_us)
+        return "perhaps by the kernel for want of memory";
+    if (exit->code == SIGILL)
+        return "perhaps it was built for another processor";
+    return "";
 }

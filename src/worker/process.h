@@ -80,7 +80,9 @@ void process_abandon(struct process *p);
 int process_pid(const struct process *p);
 bool process_is_stopping(const struct process *p);
 
-/* "exited with status 1", "was killed by signal 9 (SIGKILL)", … into out; returns out. */
+/* "exited with status 1", "was ended by signal 9 (SIGKILL)", … into out; returns out. */
 char *process_exit_text(const struct process_exit *exit, char *out, size_t out_size);
+/* What such an end most likely means, "" when it says enough. */
+const char *process_exit_hint(const struct process_exit *exit);
 
 #endif

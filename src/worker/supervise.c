@@ -233,7 +233,8 @@ static void on_output(struct process *p, int stream, struct span bytes, void *ct
 static void describe_exit(struct worker *w, const struct process_exit *exit)
 {
     const struct load_report *report = &w->output->report;
-    const char *error = w->was_ready ? report->last_error : report->first_error;
+    const char *error = w->was_ready ? load_report_recent_error(report) : report->first_error;
+    const char *hint = process_exit_hint(exit);
     char text[192], time[24];
 
     process_exit_text(exit, text, sizeof(text));
@@ -242,7 +243,8 @@ static void describe_exit(struct worker *w, const struct process_exit *exit)
         return;
     }
     units_format_duration_ms(uv_now(w->loop) - w->spawned_at_ms, time, sizeof(time));
-    worker_set_reason(w, "%s after %s%s%s", text, time, error[0] ? ": " : "", error);
+    worker_set_reason(w, "%s after %s%s%s%s%s", text, time, hint[0] ? ", " : "", hint,
+                      error[0] ? ": " : "", error);
 }
 
 static void on_exit_seen(struct process *p, const struct process_exit *exit, void *ctx)

@@ -116,6 +116,20 @@ static void first_error_is_the_cause(void **state)
     assert_string_equal(r.first_error, "");
 }
 
+static void old_errors_explain_nothing(void **state)
+{
+    struct load_report r = REPORT("0.1 I fine", "CUDA error: device lost", "  in function f");
+
+    (void)state;
+    r.loaded = true;
+    assert_string_equal(load_report_recent_error(&r), "CUDA error: device lost");
+    for (int i = 0; i < 100; i++)
+        load_report_line(&r, SPAN_LIT("0.00.1 I slot 0: processing"));
+    assert_string_equal(load_report_recent_error(&r), "");
+    load_report_line(&r, SPAN_LIT("0.00.2 E srv operator(): something"));
+    assert_string_equal(load_report_recent_error(&r), "srv operator(): something");
+}
+
 static void mlock_is_a_warning(void **state)
 {
     struct load_report r = REPORT("warning: failed to mlock 4096-byte buffer (after previously "
@@ -166,6 +180,7 @@ int main(void)
         cmocka_unit_test(partial_offload_is_a_warning),
         cmocka_unit_test(silence_proves_nothing),
         cmocka_unit_test(first_error_is_the_cause),
+        cmocka_unit_test(old_errors_explain_nothing),
         cmocka_unit_test(mlock_is_a_warning),
         cmocka_unit_test(listening_is_said_once),
         cmocka_unit_test(binary_lines_are_harmless),
