@@ -237,6 +237,12 @@ int gateway_reload(struct gateway *g, struct config *config, const char **ret_wa
     gateway_set_config_error(g, NULL);
     http_server_set_limits(g->server, &limits);
     generation_unref(old);
+    /* A reload is also a person's "try again now" for engines that wait before their next start. */
+    LIST_FOR_EACH(node, &g->workers) {
+        struct gateway_worker *w = LIST_ENTRY(node, struct gateway_worker, node);
+        if (w->worker && !w->stopping)
+            worker_retry_now(w->worker);
+    }
     return 0;
 }
 
