@@ -10,6 +10,9 @@ from rig_gateway import ROOT, binary
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "failsoft"
 
+# ChatML with tools: the small model's own template knows none.
+TEMPLATE = ROOT / "tests/cases/chatml_tools.jinja"
+
 # What is needed, the variable that names it, and where the set-up puts it when none does.
 FILES = {
     "engine": ("FAILSOFT_ENGINE", CACHE, "engine/*/llama-server"),
@@ -37,6 +40,7 @@ class SimCard:
 
     def __init__(self, capacity="2GiB", **settings):
         self.name = "e2e-" + uuid.uuid4().hex[:10]
+        self.lost = False
         self.command("create", self.name, "--capacity", capacity, *self._settings(settings))
 
     @staticmethod
@@ -61,9 +65,20 @@ class SimCard:
 
     def lose(self, *args):
         self.command("lose", self.name, *args)
+        self.lost = True
 
     def reset(self):
+        """As a driver reset: processes that are attached stay lost, new ones find a good card."""
         self.command("reset", self.name)
+        self.lost = False
+
+    def mend(self):
+        """Ends every fault, whatever the test left."""
+        self.fail("--off")
+        self.stall("--off")
+        self.set(slowdown="1", workspace="0", capacity="2GiB")
+        if self.lost:
+            self.reset()
 
     def destroy(self):
         deadline = time.monotonic() + 5
@@ -78,7 +93,8 @@ class SimCard:
 def engine_config(files, card, **tier_options):
     """`chat` and `embed`, each managed on the simulated card and on the CPU."""
     waits = {"first_event_timeout": "8s", "stall_timeout": "4s", "stop_grace": "2s",
-             "restart": {"backoff": "100ms", "backoff_max": "400ms", "settled": "1s"},
+             # Long enough that a fault of a few seconds is not yet "never gets ready".
+             "restart": {"backoff": "1s", "backoff_max": "4s", "settled": "1s"},
              "availability": {"hold": "300ms", "hold_max": "600ms"}} | tier_options
     gpu = {"name": "gpu", "device": "gpu0", "slots": 2, **waits}
     cpu = {"name": "cpu", "threads": 2, "slots": 2, **waits, "first_event_timeout": "60s",
@@ -90,7 +106,8 @@ def engine_config(files, card, **tier_options):
         "devices": {"gpu0": {"kind": "sim", "card": card.name, "plugin": files["plugin"]}},
         "services": {
             "chat": {"kind": "chat", "model": files["chat"], "context": 1024,
-                     "tiers": [gpu, cpu]},
+                     "tiers": [{**tier, "args": ["--chat-template-file", str(TEMPLATE)]}
+                               for tier in (gpu, cpu)]},
             "embed": {"kind": "embeddings", "model": files["embed"], "context": 256,
                       "tiers": [gpu, cpu]},
         },
