@@ -45,12 +45,12 @@ def _bar(what, value, limit, unit, note=""):
 
 def _against(bars, what, ours, theirs, unit):
     """A bar that the better of the others sets."""
-    ours = middle(ours)
     known = {name: middle(values) for name, values in theirs.items() if values}
-    if ours is None or not known:
+    if not ours or not known:
         return
     best = min(known, key=known.get)
-    bars.append(_bar(what, ours, known[best], unit, NAMES[best]))
+    least = f"{NAMES[best]}; least of the rounds {min(ours):.1f} to {min(theirs[best]):.1f}"
+    bars.append(_bar(what, middle(ours), known[best], unit, least))
 
 
 def bars(results):
