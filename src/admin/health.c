@@ -53,7 +53,7 @@ int admin_write_ready(const struct gateway_snapshot *s, struct buf *out, int *re
     if ((r = buf_append(out, "}", 1)) < 0 || (r = json_add_open(out, "reasons", '[')) < 0)
         return r;
     for (size_t i = 0; i < s->tier_count; i++) {
-        if (!admin_tier_is_usable(&s->tiers[i]) && (r = write_reason(out, &s->tiers[i])) < 0)
+        if (!s->tiers[i].proven && (r = write_reason(out, &s->tiers[i])) < 0)
             return r;
     }
     if ((r = buf_append_str(out, "]}\n")) < 0)

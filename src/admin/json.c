@@ -60,29 +60,24 @@ int json_add_open(struct buf *out, const char *key, char open)
     return r < 0 ? r : buf_append(out, &open, 1);
 }
 
-bool admin_tier_is_usable(const struct gateway_tier_snapshot *t)
-{
-    return t->usable;
-}
-
 const char *admin_service_state(const struct gateway_snapshot *s, const char *service)
 {
     bool first = true;
-    bool first_usable = false;
-    bool any_usable = false;
+    bool first_proven = false;
+    bool any_proven = false;
 
     for (size_t i = 0; i < s->tier_count; i++) {
         if (strcmp(s->tiers[i].service, service) != 0)
             continue;
-        if (admin_tier_is_usable(&s->tiers[i])) {
-            any_usable = true;
-            first_usable |= first;
+        if (s->tiers[i].proven) {
+            any_proven = true;
+            first_proven |= first;
         }
         first = false;
     }
-    if (!any_usable)
+    if (!any_proven)
         return "unavailable";
-    return first_usable ? "ready" : "degraded";
+    return first_proven ? "ready" : "degraded";
 }
 
 const char *admin_overall_state(const struct gateway_snapshot *s)

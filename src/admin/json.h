@@ -21,8 +21,6 @@ int json_add_open(struct buf *out, const char *key, char open);
 int json_separate(struct buf *out);
 
 /* What the pages conclude from a snapshot. */
-bool admin_tier_is_usable(const struct gateway_tier_snapshot *t);
-
 /* "ready", "degraded" or "unavailable", of one service and of the whole. */
 const char *admin_service_state(const struct gateway_snapshot *s, const char *service);
 const char *admin_overall_state(const struct gateway_snapshot *s);

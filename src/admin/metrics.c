@@ -25,7 +25,7 @@ struct service_family {
 
 static uint64_t tier_usable(const struct gateway_tier_snapshot *t)
 {
-    return admin_tier_is_usable(t);
+    return t->usable;
 }
 
 #define TIER_GETTER(field)                                                                         \

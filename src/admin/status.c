@@ -29,7 +29,7 @@ static int write_tier(struct buf *out, const struct gateway_tier_snapshot *t)
     if ((r = json_separate(out)) < 0 || (r = buf_append(out, "{", 1)) < 0 ||
         (r = json_add_text(out, "name", t->tier)) < 0 ||
         (r = json_add_text(out, "device", t->device)) < 0 ||
-        (r = json_add_bool(out, "usable", admin_tier_is_usable(t))) < 0 ||
+        (r = json_add_bool(out, "usable", t->usable)) < 0 ||
         (r = json_add_text(out, "availability", t->availability)) < 0 ||
         (r = json_add_text(out, "reason", t->reason)) < 0 ||
         (r = json_add_number(out, "retry_in_ms", t->retry_in_ms)) < 0 ||

@@ -20,21 +20,37 @@ static void add_retry_after(const struct api_error *e, struct http_fields *field
     (void)http_fields_add(fields, SPAN_LIT("Retry-After"), span_from_str(text));
 }
 
+static void reply_error(struct http_exchange *x, const struct api_error *e,
+                        enum api_dialect dialect, struct http_fields *fields)
+{
+    struct buf body;
+    buf_init(&body, ANSWER_ERROR_BYTES);
+    (void)api_error_write_body(e, dialect, &body);
+    (void)http_fields_add(fields, SPAN_LIT("Content-Type"), span_from_str(json_type));
+    add_retry_after(e, fields);
+    http_exchange_reply(x, e->status, fields, buf_span(&body));
+    http_fields_free(fields);
+    buf_free(&body);
+}
+
 void answer_exchange_error(struct http_exchange *x, const struct api_error *e,
                            enum api_dialect dialect, const char *request_id)
 {
-    struct buf body;
     struct http_fields fields;
-    buf_init(&body, ANSWER_ERROR_BYTES);
     http_fields_init(&fields, 4096);
-    (void)api_error_write_body(e, dialect, &body);
-    (void)http_fields_add(&fields, SPAN_LIT("Content-Type"), span_from_str(json_type));
     if (request_id)
         (void)http_fields_add(&fields, SPAN_LIT("X-Failsoft-Request"), span_from_str(request_id));
-    add_retry_after(e, &fields);
-    http_exchange_reply(x, e->status, &fields, buf_span(&body));
-    http_fields_free(&fields);
-    buf_free(&body);
+    reply_error(x, e, dialect, &fields);
+}
+
+void answer_bad_method(struct http_exchange *x, const struct api_route *route)
+{
+    struct api_error e;
+    struct http_fields fields;
+    http_fields_init(&fields, 4096);
+    api_error_bad_method(&e, http_exchange_method(x), route->allow);
+    (void)http_fields_add(&fields, SPAN_LIT("Allow"), span_from_str(route->allow));
+    reply_error(x, &e, route->dialect, &fields);
 }
 
 /* An error inside a response that has begun: the event, then the proper end. */

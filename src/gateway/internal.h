@@ -281,6 +281,8 @@ void answer_cut(struct gateway_request *r);
 void answer_whole(struct gateway_request *r);
 void answer_exchange_error(struct http_exchange *x, const struct api_error *e,
                            enum api_dialect dialect, const char *request_id);
+/* 405 with the methods that the route takes. */
+void answer_bad_method(struct http_exchange *x, const struct api_route *route);
 void answer_models(struct gateway *g, struct http_exchange *x, const struct api_route *route);
 /* The client gets the answer of an attempt whole. */
 void answer_refused(int status, const char *message, struct span path, struct buf *ret_body,

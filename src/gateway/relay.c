@@ -240,9 +240,15 @@ static bool relay_event(struct gateway_request *r, const struct framer_event *ev
     if (facts.kind == API_EVENT_PROGRESS)
         return relay_progress(r, ev);
     bool committed = r->state == LIFECYCLE_STATE_RELAYING;
-    if (!committed && a->ends_seen)
-        /* An answer without any output is an answer, too. */
+    if (!committed && a->ends_seen) {
+        if (!a->finish_seen && api_operation_generates(r->route.operation)) {
+            /* Some servers say nothing but the end when they fail (F89). */
+            relay_fault(r, SPAN_LIT("the stream ended without an answer"), 0);
+            return false;
+        }
+        /* An answer that finishes without any output is an answer, too. */
         committed = relay_commit_now(r);
+    }
     return committed ? relay_forward(r, ev) : relay_hold(r, ev);
 }
 
@@ -279,22 +285,25 @@ void relay_body(struct gateway_request *r, struct span bytes)
         relay_fault(r, SPAN_LIT("the gateway is out of memory"), 0);
 }
 
-/* The body ended inside an event. False when that ended the attempt. */
+/*
+ * The body ended inside an event. It counts only when it is the last word of the answer, whose
+ * blank line some servers leave out; anything else is half an event. False when that ended the
+ * attempt.
+ */
 static bool relay_rest(struct gateway_request *r)
 {
     struct attempt *a = &r->attempt;
     struct framer_event ev;
     unsigned serial = r->attempts;
-    if (framer_finish(&a->framer, &ev) <= 0)
+    if (framer_finish(&a->framer, &ev) <= 0 || a->ends_seen)
         return true;
-    if (a->ends_seen)
-        return true;
-    if (ev.kind == FRAMER_EVENT_PIECE) {
-        relay_fault(r, SPAN_LIT("the stream ended inside an event"), 0);
-        return false;
-    }
-    /* A last event whose blank line was left out is complete when its JSON is. */
-    return relay_event(r, &ev) && r->attempts == serial;
+    if (!api_operation_generates(r->route.operation))
+        return relay_event(r, &ev) && r->attempts == serial;
+    struct api_event_facts facts;
+    api_event_inspect(r->route.operation, &ev, &facts);
+    bool last_word = ev.kind == FRAMER_EVENT_WHOLE && (facts.ends_stream || facts.finish ||
+                                                       facts.kind == API_EVENT_ERROR);
+    return !last_word || (relay_event(r, &ev) && r->attempts == serial);
 }
 
 void relay_done(struct gateway_request *r)

@@ -205,8 +205,7 @@ void request_begin(struct gateway *g, struct http_exchange *x)
         return;
     }
     if (!route.method_ok) {
-        api_error_bad_method(&error, http_exchange_method(x), route.allow);
-        answer_exchange_error(x, &error, route.dialect, NULL);
+        answer_bad_method(x, &route);
         return;
     }
     if (answer_local(g, x, &route))
@@ -258,7 +257,10 @@ void request_tick(struct gateway_request *r, uint64_t now_ms)
             request_step(r, LIFECYCLE_EVENT_WAKE);
             break;
         }
-        request_note_tier(r, r->tier_index, "no slot became free in the time that may be waited");
+        request_note_tier(r, r->tier_index,
+                          r->waits_for_load
+                              ? "still loading after the time that may be waited"
+                              : "no slot became free in the time that may be waited");
         r->excluded |= 1U << r->tier_index;
         request_step(r, LIFECYCLE_EVENT_EXPIRED);
         break;

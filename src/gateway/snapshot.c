@@ -30,6 +30,13 @@ static bool tier_serves(const struct gateway_tier *tier, uint64_t now_ms)
            availability_ask(&w->availability, now_ms) != AVAILABILITY_VERDICT_NO;
 }
 
+/* Proven: it may be used, and its last attempt was not a fault. */
+static bool tier_is_proven(const struct gateway_tier *tier, uint64_t now_ms)
+{
+    return tier_serves(tier, now_ms) &&
+           tier->worker->availability.state == AVAILABILITY_STATE_AVAILABLE;
+}
+
 static void fill_tier(const struct gateway *g, const struct gateway_service *s,
                       const struct gateway_tier *tier, struct snapshot_texts *texts,
                       struct gateway_tier_snapshot *out)
@@ -49,6 +56,7 @@ static void fill_tier(const struct gateway *g, const struct gateway_service *s,
         .state = worker_word(w),
         .availability = availability_state_name(w->availability.state),
         .usable = tier_serves(tier, now_ms),
+        .proven = tier_is_proven(tier, now_ms),
         .reason = texts->reason,
         .retry_in_ms = availability_retry_in_ms(&w->availability, now_ms),
         .consecutive_failures = w->availability.consecutive,
@@ -104,8 +112,7 @@ static void fill_service(const struct gateway_counters *c, struct gateway_servic
     };
 }
 
-/* Ready: every service can be answered. Degraded: some first choice cannot answer, or has yet to
- * prove that it can again. */
+/* Ready: every service has a tier that is proven. Degraded: some first choice is not. */
 static void judge(const struct gateway *g, struct gateway_snapshot *out)
 {
     uint64_t now_ms = uv_now(g->loop);
@@ -114,12 +121,9 @@ static void judge(const struct gateway *g, struct gateway_snapshot *out)
         const struct gateway_service *s = &g->current->services[i];
         bool any = false;
         for (size_t t = 0; t < s->tier_count; t++)
-            any |= tier_serves(&s->tiers[t], now_ms);
+            any |= tier_is_proven(&s->tiers[t], now_ms);
         out->ready &= any;
-        if (s->tier_count > 0 &&
-            (!tier_serves(&s->tiers[0], now_ms) ||
-             s->tiers[0].worker->availability.state != AVAILABILITY_STATE_AVAILABLE))
-            out->degraded = true;
+        out->degraded |= s->tier_count > 0 && !tier_is_proven(&s->tiers[0], now_ms);
     }
 }
 

@@ -223,13 +223,13 @@ static void suspend_device(struct gateway_worker *from, const struct fault *faul
 void gateway_worker_fault(struct gateway_worker *w, uint64_t owner, const struct fault *fault)
 {
     uint64_t now_ms = uv_now(w->gateway->loop);
-    snprintf(w->fault_text, sizeof(w->fault_text), "%s: %s", fault_class_name(fault->class),
-             fault->reason);
-    w->attempts_failed++;
     if (!fault_counts(fault->class)) {
         availability_give_up(&w->availability, owner, now_ms);
         return;
     }
+    snprintf(w->fault_text, sizeof(w->fault_text), "%s: %s", fault_class_name(fault->class),
+             fault->reason);
+    w->attempts_failed++;
     bool at_once = fault->class == FAULT_DEVICE_LOST || fault->class == FAULT_DRIVER;
     bool suspended = availability_fault(&w->availability, owner, at_once, now_ms);
     if (suspended)

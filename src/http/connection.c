@@ -77,6 +77,26 @@ static int on_body(llhttp_t *p, const char *at, size_t n)
     return buf_append(&x->body, at, n) < 0 ? HPE_USER : 0;
 }
 
+/* llhttp speaks RTSP and ICE as well. */
+static int on_protocol(llhttp_t *p, const char *at, size_t n)
+{
+    struct http_exchange *x = of_parser(p);
+    for (size_t i = 0; i < n; i++, x->protocol_bytes++) {
+        if (x->protocol_bytes >= 4 || at[i] != "HTTP"[x->protocol_bytes]) {
+            llhttp_set_error_reason(p, "only HTTP is spoken here");
+            return HPE_INVALID_CONSTANT;
+        }
+    }
+    return 0;
+}
+
+/* A chunk that announces more than may come is refused before it comes. */
+static int on_chunk_header(llhttp_t *p)
+{
+    struct http_exchange *x = of_parser(p);
+    return p->content_length > x->body.max - x->body.len ? HPE_USER : 0;
+}
+
 static int on_message_complete(llhttp_t *p)
 {
     of_parser(p)->message_complete = true;
@@ -86,11 +106,13 @@ static int on_message_complete(llhttp_t *p)
 void connection_init_settings(llhttp_settings_t *settings)
 {
     llhttp_settings_init(settings);
+    settings->on_protocol = on_protocol;
     settings->on_url = on_url;
     settings->on_header_field = on_field_name;
     settings->on_header_value = on_field_value;
     settings->on_header_value_complete = on_field_end;
     settings->on_headers_complete = on_headers_complete;
+    settings->on_chunk_header = on_chunk_header;
     settings->on_body = on_body;
     settings->on_message_complete = on_message_complete;
 }
@@ -154,6 +176,7 @@ static void connection_reset_for_next(struct http_exchange *x)
     x->http_1_0 = false;
     x->keep_alive = false;
     x->phase_bytes = 0;
+    x->protocol_bytes = 0;
     x->state = CONNECTION_STATE_IDLE;
     x->deadline_ms = server_now_ms(x->server) + limits->idle_timeout_ms;
 }
@@ -190,9 +213,12 @@ void connection_refuse(struct http_exchange *x, int status, const char *message)
 static void connection_refuse_parse(struct http_exchange *x, llhttp_errno_t error)
 {
     struct http_server *s = x->server;
-    if (error != HPE_USER) {
-        int status = error == HPE_INVALID_VERSION ? 505 : 400;
+    if (error != HPE_USER && error != HPE_CB_CHUNK_HEADER) {
         const char *reason = llhttp_get_error_reason(&x->parser);
+        /* The parser says "invalid version" for a line ending that it does not like, too. */
+        bool version = error == HPE_INVALID_VERSION && reason && strstr(reason, "version") &&
+                       !strstr(reason, "Expected");
+        int status = version ? 505 : 400;
         connection_refuse(x, status, reason && reason[0] ? reason : "malformed HTTP request");
         return;
     }

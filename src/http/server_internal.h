@@ -46,6 +46,7 @@ struct http_exchange {
     uint64_t deadline_ms; /* when the sweeper acts; 0: never */
     size_t phase_bytes;   /* bytes read in the current head, or beside the body in a chunked body */
     unsigned char state;  /* enum connection_state */
+    unsigned char protocol_bytes; /* of the protocol's name, checked so far */
     bool feeding;         /* inside connection_feed: do not enter it again */
     bool read_stopped;
     bool keep_alive;      /* after this exchange */
