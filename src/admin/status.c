@@ -72,8 +72,7 @@ static int write_service(struct buf *out, const struct gateway_snapshot *s,
         (r = json_add_open(out, "tiers", '[')) < 0)
         return r;
     for (size_t i = 0; i < s->tier_count; i++) {
-        if (strcmp(s->tiers[i].service, c->service) == 0 &&
-            (r = write_tier(out, &s->tiers[i])) < 0)
+        if (strcmp(s->tiers[i].service, c->service) == 0 && (r = write_tier(out, &s->tiers[i])) < 0)
             return r;
     }
     return buf_append(out, "]}", 2);
@@ -103,8 +102,7 @@ int admin_write_status_json(const struct gateway_snapshot *s, struct buf *out)
 {
     int r;
 
-    if ((r = buf_append(out, "{", 1)) < 0 ||
-        (r = json_add_text(out, "version", s->version)) < 0 ||
+    if ((r = buf_append(out, "{", 1)) < 0 || (r = json_add_text(out, "version", s->version)) < 0 ||
         (r = json_add_text(out, "state", admin_overall_state(s))) < 0 ||
         (r = json_add_number(out, "uptime_ms", s->uptime_ms)) < 0 ||
         (r = json_add_number(out, "connections", s->connections)) < 0 ||

@@ -93,8 +93,8 @@ static void reload_done(uv_work_t *work, int status)
     }
     log_problems(&job->report);
     if (job->result < 0) {
-        const char *first = job->report.count > 0 ? job->report.items[0].message
-                                                  : strerror(-job->result);
+        const char *first =
+            job->report.count > 0 ? job->report.items[0].message : strerror(-job->result);
         char text[512];
         snprintf(text, sizeof(text), "%zu errors, the first: %s", job->report.errors, first);
         gateway_set_config_error(s->gateway, text);

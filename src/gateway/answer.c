@@ -184,8 +184,9 @@ static int write_model(struct buf *out, struct span id, const char *kind)
     if (r == 0)
         r = buf_append_json(out, id);
     if (r == 0)
-        r = buf_printf(out, "\",\"object\":\"model\",\"created\":0,\"owned_by\":\"failsoft\","
-                            "\"kind\":\"%s\"}",
+        r = buf_printf(out,
+                       "\",\"object\":\"model\",\"created\":0,\"owned_by\":\"failsoft\","
+                       "\"kind\":\"%s\"}",
                        kind);
     return r;
 }

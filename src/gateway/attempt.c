@@ -161,8 +161,8 @@ void attempt_start(struct gateway_request *r)
     int error = attempt_call(r);
     /* A whole answer that is generated shows nothing until it is complete. */
     bool silent = !r->streamed && !a->want_assembly && api_operation_generates(r->route.operation);
-    a->deadline_ms = now_ms + tier->config->first_event_timeout_ms *
-                                  (silent ? ATTEMPT_SILENT_FACTOR : 1U);
+    a->deadline_ms =
+        now_ms + tier->config->first_event_timeout_ms * (silent ? ATTEMPT_SILENT_FACTOR : 1U);
     r->fresh_connection = false;
     if (error == 0)
         return;
@@ -198,7 +198,8 @@ static void classify(struct gateway_request *r, struct fault_evidence *evidence,
     }
     fault_classify(evidence, ret);
     bool heard = w->log_fault.class != FAULT_NONE && w->log_fault_ms >= r->attempt.started_ms;
-    bool own = ret->class == FAULT_REQUEST || ret->class == FAULT_BUSY || ret->class == FAULT_LOADING;
+    bool own =
+        ret->class == FAULT_REQUEST || ret->class == FAULT_BUSY || ret->class == FAULT_LOADING;
     if (heard && !own && !evidence->timed_out)
         *ret = w->log_fault;
 }
@@ -305,10 +306,10 @@ void attempt_timed_out(struct gateway_request *r)
         return;
     }
     request_enter(r);
-    bool silent_for_all = w->last_event_ms < a->started_ms ||
-                          (a->first_output_seen &&
-                           w->last_event_ms + attempt_tier(r)->config->stall_timeout_ms <=
-                               uv_now(r->gateway->loop));
+    bool silent_for_all =
+        w->last_event_ms < a->started_ms ||
+        (a->first_output_seen &&
+         w->last_event_ms + attempt_tier(r)->config->stall_timeout_ms <= uv_now(r->gateway->loop));
     struct fault_evidence evidence = {
         .phase = a->first_output_seen ? FAULT_PHASE_STREAM : FAULT_PHASE_FIRST_EVENT,
         .status = 0,
@@ -366,8 +367,8 @@ static enum attempt_mode choose_mode(const struct gateway_request *r, int status
     if (coding.ptr && !span_equals_nocase(span_trim(coding), SPAN_LIT("identity")))
         return ATTEMPT_MODE_RAW; /* coded although identity was asked for: untouched (F108) */
     bool sse = media_type_is(type, "text/event-stream");
-    bool ndjson = media_type_is(type, "application/x-ndjson") ||
-                  media_type_is(type, "application/jsonl");
+    bool ndjson =
+        media_type_is(type, "application/x-ndjson") || media_type_is(type, "application/jsonl");
     if (sse || ndjson)
         return a->want_assembly ? ATTEMPT_MODE_ASSEMBLE : ATTEMPT_MODE_EVENTS;
     return ATTEMPT_MODE_WHOLE;
@@ -387,8 +388,8 @@ static void on_head(struct http_call *c, int status, const struct http_fields *f
         (void)http_fields_add(&a->fields, http_fields_name(fields, i),
                               http_fields_value(fields, i));
     struct span type = http_fields_get(fields, "content-type");
-    enum framer_kind kind = media_type_is(type, "text/event-stream") ? FRAMER_KIND_SSE
-                                                                     : FRAMER_KIND_NDJSON;
+    enum framer_kind kind =
+        media_type_is(type, "text/event-stream") ? FRAMER_KIND_SSE : FRAMER_KIND_NDJSON;
     const struct config_limits *limits = &r->generation->config->limits;
     int error = 0;
     buf_init(&a->held, GATEWAY_HELD_BYTES);
@@ -396,8 +397,8 @@ static void on_head(struct http_call *c, int status, const struct http_fields *f
     case ATTEMPT_MODE_EVENTS: framer_init(&a->framer, kind, GATEWAY_INSPECT_BYTES); break;
     case ATTEMPT_MODE_ASSEMBLE:
         framer_init(&a->framer, kind, (size_t)limits->event_bytes);
-        error = api_assembly_create(r->route.operation, (size_t)limits->response_bytes,
-                                    &a->assembly);
+        error =
+            api_assembly_create(r->route.operation, (size_t)limits->response_bytes, &a->assembly);
         break;
     case ATTEMPT_MODE_ERROR: buf_init(&a->held, GATEWAY_ERROR_BODY_BYTES); break;
     case ATTEMPT_MODE_WHOLE: buf_init(&a->held, (size_t)limits->response_bytes); break;
@@ -410,8 +411,9 @@ static void on_head(struct http_call *c, int status, const struct http_fields *f
             .phase = FAULT_PHASE_FIRST_EVENT,
             .status = status,
             .in_band = true,
-            .text = error < 0 ? SPAN_LIT("the gateway is out of memory")
-                              : SPAN_LIT("an HTML page where JSON was expected: unknown server type"),
+            .text = error < 0
+                        ? SPAN_LIT("the gateway is out of memory")
+                        : SPAN_LIT("an HTML page where JSON was expected: unknown server type"),
         };
         attempt_fault(r, &evidence);
     }

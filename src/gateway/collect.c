@@ -109,9 +109,8 @@ static void assemble_done(struct gateway_request *r)
         struct fault_evidence evidence = {
             .phase = a->first_output_seen ? FAULT_PHASE_STREAM : FAULT_PHASE_FIRST_EVENT,
             .transport_error = result == -ENODATA ? -ECONNABORTED : result,
-            .text = result == -ENODATA
-                        ? SPAN_LIT("the stream ended before the answer was complete")
-                        : SPAN_LIT("the answer is larger than the limit"),
+            .text = result == -ENODATA ? SPAN_LIT("the stream ended before the answer was complete")
+                                       : SPAN_LIT("the answer is larger than the limit"),
         };
         attempt_fault(r, &evidence);
         return;
@@ -143,7 +142,8 @@ static void whole_done(struct gateway_request *r)
 {
     struct attempt *a = &r->attempt;
     struct span body = buf_span(&a->held);
-    if (a->status < 400 && is_json_answer(a) && !span_equals_str(http_exchange_method(r->exchange), "HEAD")) {
+    if (a->status < 400 && is_json_answer(a) &&
+        !span_equals_str(http_exchange_method(r->exchange), "HEAD")) {
         struct api_event_error error;
         bool is_json;
         bool is_error = whole_look(body, &is_json, &error);

@@ -109,8 +109,7 @@ static bool wait_for_loading(struct gateway_request *r, uint64_t now_ms)
         bool said_loading = (r->loading & (1U << i)) != 0;
         if (!said_loading && ((r->excluded & (1U << i)) || !is_loading(tier->worker)))
             continue;
-        if (!tier_can_serve(r, i) ||
-            tier->worker->waiting_count >= tier->config->queue.length)
+        if (!tier_can_serve(r, i) || tier->worker->waiting_count >= tier->config->queue.length)
             continue;
         uint64_t until_ms = r->accepted_ms + tier->config->queue.wait_ms;
         if (now_ms >= until_ms)
@@ -176,9 +175,10 @@ void request_decide(struct gateway_request *r)
         if (r->excluded & (1U << i))
             continue;
         if (!tier_can_serve(r, i)) {
-            request_note_tier(r, i, r->accept == REQUEST_ACCEPT_ANY
-                                        ? "does not speak this API"
-                                        : "not accepted by the client (X-Failsoft-Accept)");
+            request_note_tier(r, i,
+                              r->accept == REQUEST_ACCEPT_ANY
+                                  ? "does not speak this API"
+                                  : "not accepted by the client (X-Failsoft-Accept)");
             continue;
         }
         if (try_tier(r, i, now_ms))

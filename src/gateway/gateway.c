@@ -83,7 +83,8 @@ static void on_server_closed(void *ctx)
 
 static void gateway_free(struct gateway *g)
 {
-    LIST_FOR_EACH(node, &g->counters) {
+    LIST_FOR_EACH(node, &g->counters)
+    {
         struct gateway_counters *c = LIST_ENTRY(node, struct gateway_counters, node);
         free(c->service);
         free(c);
@@ -101,7 +102,7 @@ static void gateway_let_go(struct gateway *g)
     g->current = NULL;
     http_server_close(g->server, on_server_closed, g);
     LIST_FOR_EACH(node, &g->workers)
-        gateway_worker_stop(LIST_ENTRY(node, struct gateway_worker, node));
+    gateway_worker_stop(LIST_ENTRY(node, struct gateway_worker, node));
     generation_unref(last);
     uv_timer_stop(&g->tick);
     uv_close((uv_handle_t *)&g->tick, on_tick_closed);
@@ -127,7 +128,8 @@ static void gateway_tick(uv_timer_t *timer)
     uint64_t seen = 0;
     for (bool found = true; found;) {
         found = false;
-        LIST_FOR_EACH(node, &g->requests) {
+        LIST_FOR_EACH(node, &g->requests)
+        {
             struct gateway_request *r = LIST_ENTRY(node, struct gateway_request, node);
             if (r->number <= seen)
                 continue;
@@ -238,7 +240,8 @@ int gateway_reload(struct gateway *g, struct config *config, const char **ret_wa
     http_server_set_limits(g->server, &limits);
     generation_unref(old);
     /* A reload is also a person's "try again now" for engines that wait before their next start. */
-    LIST_FOR_EACH(node, &g->workers) {
+    LIST_FOR_EACH(node, &g->workers)
+    {
         struct gateway_worker *w = LIST_ENTRY(node, struct gateway_worker, node);
         if (w->worker && !w->stopping)
             worker_retry_now(w->worker);
@@ -265,7 +268,8 @@ void gateway_stop(struct gateway *g, void (*on_stopped)(void *ctx), void *ctx)
 
 bool gateway_cancel_request(struct gateway *g, struct span id)
 {
-    LIST_FOR_EACH(node, &g->requests) {
+    LIST_FOR_EACH(node, &g->requests)
+    {
         struct gateway_request *r = LIST_ENTRY(node, struct gateway_request, node);
         if (!span_equals_str(id, r->id))
             continue;

@@ -11,7 +11,8 @@
 
 static struct gateway_counters *counters_get(struct gateway *g, const char *service)
 {
-    LIST_FOR_EACH(node, &g->counters) {
+    LIST_FOR_EACH(node, &g->counters)
+    {
         struct gateway_counters *c = LIST_ENTRY(node, struct gateway_counters, node);
         if (strcmp(c->service, service) == 0)
             return c;
@@ -37,7 +38,8 @@ static struct gateway_worker *find_same_worker(struct gateway *g, const struct c
     if (worker_options_from_config(config, service, tier, &wanted) < 0)
         return NULL;
     struct gateway_worker *found = NULL;
-    LIST_FOR_EACH(node, &g->workers) {
+    LIST_FOR_EACH(node, &g->workers)
+    {
         struct gateway_worker *w = LIST_ENTRY(node, struct gateway_worker, node);
         if (!w->stopping && w->worker && strcmp(w->service, service->name) == 0 &&
             strcmp(w->tier, tier->name) == 0 &&

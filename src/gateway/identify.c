@@ -135,8 +135,9 @@ static bool find_service(struct gateway_request *r)
         api_error_set(e, 404, "not_found_error", "unknown_path",
                       "no service here has a tier that speaks Ollama's API");
     else
-        api_error_bad_member(e, "model", "`model` is missing and more than one service could be "
-                                         "meant; GET /v1/models lists their names");
+        api_error_bad_member(e, "model",
+                             "`model` is missing and more than one service could be "
+                             "meant; GET /v1/models lists their names");
     return false;
 }
 
@@ -144,9 +145,9 @@ static bool check_kind(struct gateway_request *r)
 {
     int kind = operation_kind(r->route.operation);
     int have = r->service->config->kind;
-    bool text_on_other = kind == CONFIG_SERVICE_KIND_CHAT &&
-                         (have == CONFIG_SERVICE_KIND_EMBEDDINGS ||
-                          have == CONFIG_SERVICE_KIND_TRANSCRIPTION);
+    bool text_on_other =
+        kind == CONFIG_SERVICE_KIND_CHAT &&
+        (have == CONFIG_SERVICE_KIND_EMBEDDINGS || have == CONFIG_SERVICE_KIND_TRANSCRIPTION);
     if (!text_on_other)
         return true;
     struct api_error *e = request_error(r);

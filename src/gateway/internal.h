@@ -31,9 +31,9 @@ enum {
     GATEWAY_TICK_MS = 100,
     GATEWAY_MAX_TIERS = 16,
     GATEWAY_PARTS_MAX = 48,
-    GATEWAY_HELD_BYTES = 256 * 1024,    /* opening events held back before the commit point */
+    GATEWAY_HELD_BYTES = 256 * 1024,      /* opening events held back before the commit point */
     GATEWAY_ERROR_BODY_BYTES = 64 * 1024, /* of a worker's error answer, kept to be read */
-    GATEWAY_INSPECT_BYTES = 256 * 1024, /* larger streamed events pass uninspected */
+    GATEWAY_INSPECT_BYTES = 256 * 1024,   /* larger streamed events pass uninspected */
     GATEWAY_REQUEST_ID_BYTES = 24,
 };
 
@@ -44,12 +44,12 @@ struct gateway_worker {
     struct worker *worker; /* NULL once destroyed */
     char *service;
     char *tier;
-    char *device; /* "" when none */
-    uint32_t slots;         /* 0: no limit known */
+    char *device;   /* "" when none */
+    uint32_t slots; /* 0: no limit known */
     struct availability availability;
     struct fault log_fault; /* the last fault that the engine's own log told */
     uint64_t log_fault_ms;
-    char fault_text[200];   /* the last fault, for people; "" when the last attempt was fine */
+    char fault_text[200];     /* the last fault, for people; "" when the last attempt was fine */
     struct list_node waiting; /* requests, longest first */
     uint32_t waiting_count;
     uint32_t running;
@@ -118,7 +118,7 @@ struct attempt {
     int status;
     int64_t retry_after_ms;
     uint64_t started_ms;
-    uint64_t deadline_ms; /* first output, or the next event afterwards */
+    uint64_t deadline_ms;      /* first output, or the next event afterwards */
     struct http_fields fields; /* of the response, until the commit point */
     struct framer framer;
     struct api_assembly *assembly;
@@ -136,30 +136,30 @@ struct gateway_request {
     char id[GATEWAY_REQUEST_ID_BYTES];
     enum lifecycle_state state;
     struct api_route route;
-    struct api_request *api;        /* freed at the commit point, with the body */
-    unsigned tier_index;            /* of the running or waited-for attempt */
-    uint32_t excluded;              /* bit per tier: not to be tried again */
-    uint32_t loading;               /* bit per excluded tier that only said that it loads */
+    struct api_request *api; /* freed at the commit point, with the body */
+    unsigned tier_index;     /* of the running or waited-for attempt */
+    uint32_t excluded;       /* bit per tier: not to be tried again */
+    uint32_t loading;        /* bit per excluded tier that only said that it loads */
     unsigned attempts, retries, stale_retries;
-    bool retry_same;                /* the next decision takes tier_index again */
+    bool retry_same; /* the next decision takes tier_index again */
     bool fresh_connection;
-    bool streamed;                  /* the client gets events */
-    bool wants_progress;            /* it asked for the worker's progress reports */
-    bool paused;                    /* the client is slower than the worker */
-    bool doomed;                    /* finished inside a callback: freed by request_leave */
-    unsigned depth;                 /* callbacks on the stack that use it */
+    bool streamed;       /* the client gets events */
+    bool wants_progress; /* it asked for the worker's progress reports */
+    bool paused;         /* the client is slower than the worker */
+    bool doomed;         /* finished inside a callback: freed by request_leave */
+    unsigned depth;      /* callbacks on the stack that use it */
     bool waits_for_load;
-    bool woken;                     /* it was its turn: goes before those who wait */
-    unsigned char accept;           /* enum request_accept */
+    bool woken;           /* it was its turn: goes before those who wait */
+    unsigned char accept; /* enum request_accept */
     uint64_t accepted_ms, wait_since_ms, committed_ms;
     uint64_t wait_deadline_ms; /* waiting: as long as allowed; paused: the end of the pause */
     uint64_t wake_at_ms;       /* waiting: look again at this time; 0: when woken */
-    uint64_t queue_ms;              /* spent waiting, over all waits */
+    uint64_t queue_ms;         /* spent waiting, over all waits */
     uint64_t events_sent, bytes_sent;
     struct attempt attempt;
-    struct api_error *error;        /* what is said by SAY_ERROR and SAY_CUT; NULL: not known */
+    struct api_error *error; /* what is said by SAY_ERROR and SAY_CUT; NULL: not known */
     bool timed_out_last, unreachable_last; /* how the last attempt failed */
-    int status_last;                /* HTTP status of the last failed attempt; 0: none */
+    int status_last;                       /* HTTP status of the last failed attempt; 0: none */
     int64_t retry_after_last_ms;
     char *tier_reasons[GATEWAY_MAX_TIERS]; /* why a tier was left, for messages */
 };

@@ -301,8 +301,8 @@ static bool relay_rest(struct gateway_request *r)
         return relay_event(r, &ev) && r->attempts == serial;
     struct api_event_facts facts;
     api_event_inspect(r->route.operation, &ev, &facts);
-    bool last_word = ev.kind == FRAMER_EVENT_WHOLE && (facts.ends_stream || facts.finish ||
-                                                       facts.kind == API_EVENT_ERROR);
+    bool last_word = ev.kind == FRAMER_EVENT_WHOLE &&
+                     (facts.ends_stream || facts.finish || facts.kind == API_EVENT_ERROR);
     return !last_word || (relay_event(r, &ev) && r->attempts == serial);
 }
 

@@ -67,9 +67,8 @@ static void request_finish(struct gateway_request *r)
             c->cancelled++;
         histogram_add_ms(&c->duration, now_ms - r->accepted_ms);
         log_debug("gateway", "%s: %s %s in %" PRIu64 " ms, %" PRIu64 " events, tier %s", r->id,
-                  r->service->config->name, lifecycle_state_name(r->state),
-                  now_ms - r->accepted_ms, r->events_sent,
-                  r->service->tiers[r->tier_index].config->name);
+                  r->service->config->name, lifecycle_state_name(r->state), now_ms - r->accepted_ms,
+                  r->events_sent, r->service->tiers[r->tier_index].config->name);
     }
     relay_forget(r);
     list_remove(&r->node);
@@ -258,9 +257,8 @@ void request_tick(struct gateway_request *r, uint64_t now_ms)
             break;
         }
         request_note_tier(r, r->tier_index,
-                          r->waits_for_load
-                              ? "still loading after the time that may be waited"
-                              : "no slot became free in the time that may be waited");
+                          r->waits_for_load ? "still loading after the time that may be waited"
+                                            : "no slot became free in the time that may be waited");
         r->excluded |= 1U << r->tier_index;
         request_step(r, LIFECYCLE_EVENT_EXPIRED);
         break;

@@ -134,7 +134,7 @@ int gateway_snapshot_take(struct gateway *g, struct gateway_snapshot *ret)
     size_t tier_count = count_tiers(g);
     size_t counters = 0;
     LIST_FOR_EACH(node, &g->counters)
-        counters++;
+    counters++;
     struct gateway_tier_snapshot *tiers = calloc(tier_count + 1, sizeof(*tiers));
     struct snapshot_texts *texts = calloc(tier_count + 1, sizeof(*texts));
     struct gateway_request_snapshot *requests = calloc(g->request_count + 1, sizeof(*requests));
@@ -153,10 +153,10 @@ int gateway_snapshot_take(struct gateway *g, struct gateway_snapshot *ret)
                       &tiers[n]);
     size_t request_count = 0;
     LIST_FOR_EACH(node, &g->requests)
-        fill_request(g, LIST_ENTRY(node, struct gateway_request, node), &requests[request_count++]);
+    fill_request(g, LIST_ENTRY(node, struct gateway_request, node), &requests[request_count++]);
     size_t service_count = 0;
     LIST_FOR_EACH(node, &g->counters)
-        fill_service(LIST_ENTRY(node, struct gateway_counters, node), &services[service_count++]);
+    fill_service(LIST_ENTRY(node, struct gateway_counters, node), &services[service_count++]);
     *ret = (struct gateway_snapshot){
         .version = g->options.version,
         .uptime_ms = uv_now(g->loop) - g->started_ms,

@@ -23,24 +23,25 @@ struct gateway_histogram {
 
 struct gateway_tier_snapshot {
     const char *service;
-    const char *kind;         /* chat, embeddings, … */
-    const char *tier;         /* name of the tier: gpu, cpu, … */
-    const char *engine;       /* llama-server, ollama, openai (generic OpenAI-compatible), generic */
-    const char *address;      /* unix:… or base URL */
-    const char *device;       /* "" when none */
+    const char *kind;    /* chat, embeddings, … */
+    const char *tier;    /* name of the tier: gpu, cpu, … */
+    const char *engine;  /* llama-server, ollama, openai (generic OpenAI-compatible), generic */
+    const char *address; /* unix:… or base URL */
+    const char *device;  /* "" when none */
     bool managed;
-    int pid;                  /* 0 when none */
-    const char *state;        /* worker state in a word: starting, loading, ready, backoff, failed, stopped, external */
+    int pid; /* 0 when none */
+    const char *
+        state; /* worker state in a word: starting, loading, ready, backoff, failed, stopped, external */
     const char *availability; /* available, suspended, probing */
     bool usable;              /* may be given a request now, be it as the probe */
     bool proven;              /* usable, and its last attempt did not fail */
     const char *reason;       /* why it is not available; "" when it is */
     uint64_t state_age_ms;
-    uint64_t retry_in_ms;     /* when suspended or in back-off: until the next try; else 0 */
+    uint64_t retry_in_ms; /* when suspended or in back-off: until the next try; else 0 */
     uint32_t consecutive_failures;
-    uint32_t running;         /* attempts dispatched and not ended */
-    uint32_t waiting;         /* requests queued for this worker */
-    uint32_t slots;           /* concurrency limit; 0: none known */
+    uint32_t running; /* attempts dispatched and not ended */
+    uint32_t waiting; /* requests queued for this worker */
+    uint32_t slots;   /* concurrency limit; 0: none known */
     uint32_t restarts;
     uint64_t attempts_total;
     uint64_t attempts_failed; /* faults of the worker, request errors not counted */
@@ -50,10 +51,10 @@ struct gateway_tier_snapshot {
 struct gateway_request_snapshot {
     const char *id;
     const char *service;
-    const char *operation;   /* chat, completions, embeddings, … */
-    const char *state;       /* deciding, waiting, dispatched, relaying */
-    const char *tier;        /* "" while none */
-    const char *degraded;    /* "" or why it is not as asked */
+    const char *operation; /* chat, completions, embeddings, … */
+    const char *state;     /* deciding, waiting, dispatched, relaying */
+    const char *tier;      /* "" while none */
+    const char *degraded;  /* "" or why it is not as asked */
     bool streamed;
     bool committed;
     uint64_t age_ms;
@@ -63,23 +64,23 @@ struct gateway_request_snapshot {
 
 struct gateway_service_counters {
     const char *service;
-    uint64_t requests_total;      /* accepted */
+    uint64_t requests_total; /* accepted */
     uint64_t done, failed, cancelled;
-    uint64_t failovers;           /* attempts that moved to another tier before the commit point */
-    uint64_t retries;             /* second tries on the same worker */
-    uint64_t cut_after_commit;    /* ended with a resumable error */
+    uint64_t failovers;        /* attempts that moved to another tier before the commit point */
+    uint64_t retries;          /* second tries on the same worker */
+    uint64_t cut_after_commit; /* ended with a resumable error */
     struct gateway_histogram duration;
 };
 
 struct gateway_snapshot {
     const char *version;
     uint64_t uptime_ms;
-    bool ready;                   /* every service has a tier that can serve */
-    bool degraded;                /* some first tier cannot serve */
+    bool ready;    /* every service has a tier that can serve */
+    bool degraded; /* some first tier cannot serve */
     unsigned connections;
     uint64_t connections_refused;
-    uint64_t config_generation;   /* 1 at start, +1 per successful reload */
-    const char *config_error;     /* why the last reload was not taken; "" when it was */
+    uint64_t config_generation; /* 1 at start, +1 per successful reload */
+    const char *config_error;   /* why the last reload was not taken; "" when it was */
     const struct gateway_tier_snapshot *tiers;
     size_t tier_count;
     const struct gateway_request_snapshot *requests;

@@ -100,8 +100,7 @@ int gateway_worker_create(struct gateway *g, const struct config *config,
             : -ENOMEM;
     worker_options_release(&options);
     if (r < 0) {
-        log_error("worker", "%s/%s: cannot be set up: %s", service->name, tier->name,
-                  strerror(-r));
+        log_error("worker", "%s/%s: cannot be set up: %s", service->name, tier->name, strerror(-r));
         w->worker = NULL;
         worker_free(w);
         return r;
@@ -164,8 +163,7 @@ void gateway_worker_pump(struct gateway_worker *w)
      * no more of them than there are now. */
     uint32_t left = w->waiting_count;
     while (left-- > 0 && !list_is_empty(&w->waiting)) {
-        struct gateway_request *r =
-            LIST_ENTRY(w->waiting.next, struct gateway_request, queue_node);
+        struct gateway_request *r = LIST_ENTRY(w->waiting.next, struct gateway_request, queue_node);
         if (usable && !gateway_worker_has_room(w))
             break;
         if (!usable && loading && r->waits_for_load)
@@ -206,7 +204,8 @@ void gateway_worker_explain(const struct gateway_worker *w, char *out, size_t ou
 static void suspend_device(struct gateway_worker *from, const struct fault *fault)
 {
     struct gateway *g = from->gateway;
-    LIST_FOR_EACH(node, &g->workers) {
+    LIST_FOR_EACH(node, &g->workers)
+    {
         struct gateway_worker *w = LIST_ENTRY(node, struct gateway_worker, node);
         if (w == from || w->device[0] == '\0' || strcmp(w->device, from->device) != 0)
             continue;

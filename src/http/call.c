@@ -192,8 +192,7 @@ static void call_feed(struct http_call *c, const char *data, size_t len)
 /* The other side closed. Without length or chunks that is how the message ends. */
 static void call_on_eof(struct http_call *c)
 {
-    if (c->state == CALL_STATE_ACTIVE && c->head_complete &&
-        llhttp_message_needs_eof(&c->parser)) {
+    if (c->state == CALL_STATE_ACTIVE && c->head_complete && llhttp_message_needs_eof(&c->parser)) {
         /* Runs on_message_complete, which pauses: the flag tells, not the result. */
         (void)llhttp_finish(&c->parser);
         if (c->message_complete) {

@@ -25,7 +25,7 @@ struct http_origin_options {
     unsigned max_idle;        /* idle connections kept; 0: no pool, `Connection: close` */
     uint64_t idle_timeout_ms; /* an idle connection is closed after this; keep it under 4 s */
     uint64_t connect_timeout_ms;
-    size_t head_bytes;        /* cap of a response head */
+    size_t head_bytes; /* cap of a response head */
 };
 
 void http_origin_options_default(struct http_origin_options *ret_options);
@@ -54,14 +54,14 @@ const char *http_origin_prefix(const struct http_origin *o);
 const char *http_origin_host(const struct http_origin *o);
 
 struct http_call_failure {
-    int error;              /* negative errno; -ETIMEDOUT connect took too long; -EPROTO bad framing;
+    int error;      /* negative errno; -ETIMEDOUT connect took too long; -EPROTO bad framing;
                                -ECONNRESET / -EPIPE / UV_EOF as UV_ECONNRESET etc. are errno too; a
                                clean FIN before the end of the message is -ECONNABORTED */
-    bool connected;         /* the connection had been made */
-    bool reused;            /* it came from the pool */
+    bool connected; /* the connection had been made */
+    bool reused;    /* it came from the pool */
     bool any_response_byte; /* something was received */
     bool head_complete;
-    const char *detail;     /* static text of a framing error, or NULL */
+    const char *detail; /* static text of a framing error, or NULL */
 };
 
 struct http_call_handler {
@@ -87,8 +87,8 @@ struct http_call_request {
                                          Accept-Encoding are the client's own; copied */
     const struct span *body;          /* parts; borrowed until sent, done, failed or cancelled */
     unsigned body_count;
-    bool has_body;                    /* send Content-Length even when it is 0 */
-    bool fresh_connection;            /* do not use a pooled one */
+    bool has_body;         /* send Content-Length even when it is 0 */
+    bool fresh_connection; /* do not use a pooled one */
 };
 
 /*
@@ -96,7 +96,8 @@ struct http_call_request {
  * 0; -ENOMEM; -EMFILE, -ENFILE (no descriptor); -E2BIG (too many body parts).
  */
 int http_call_start(struct http_origin *o, const struct http_call_request *request,
-                    const struct http_call_handler *handler, void *ctx, struct http_call **ret_call);
+                    const struct http_call_handler *handler, void *ctx,
+                    struct http_call **ret_call);
 
 /* Stops and resumes reading (backpressure). */
 void http_call_pause(struct http_call *c);

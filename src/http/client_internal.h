@@ -12,10 +12,10 @@
 enum { HTTP_ORIGIN_MAX_ADDRESSES = 4, HTTP_CLIENT_READ_BYTES = 64 * 1024 };
 
 enum call_state {
-    CALL_STATE_RESOLVING,  /* waits for the name's addresses */
+    CALL_STATE_RESOLVING, /* waits for the name's addresses */
     CALL_STATE_CONNECTING,
-    CALL_STATE_ACTIVE,     /* request being sent, response being read */
-    CALL_STATE_IDLE,       /* in the pool: a connection without a call */
+    CALL_STATE_ACTIVE, /* request being sent, response being read */
+    CALL_STATE_IDLE,   /* in the pool: a connection without a call */
     CALL_STATE_CLOSED,
 };
 
@@ -37,10 +37,10 @@ struct http_call {
     struct buf head;           /* of the request, until sent */
     const struct span *body;   /* borrowed */
     unsigned body_count;
-    uint64_t deadline_ms;      /* connecting or idle: when to give up; else 0 */
-    unsigned char state;       /* enum call_state */
+    uint64_t deadline_ms; /* connecting or idle: when to give up; else 0 */
+    unsigned char state;  /* enum call_state */
     unsigned char address_index;
-    bool opened;               /* the handle is initialised and must be closed with uv_close */
+    bool opened; /* the handle is initialised and must be closed with uv_close */
     bool writing, sent, reused, any_byte, head_complete, message_complete, interim;
     bool is_head_method, paused, keep_alive;
 };
@@ -48,8 +48,8 @@ struct http_call {
 struct http_origin {
     uv_loop_t *loop;
     struct http_origin_options options;
-    char *host;        /* for resolving; without brackets */
-    char *host_field;  /* for the Host field */
+    char *host;       /* for resolving; without brackets */
+    char *host_field; /* for the Host field */
     char *prefix;
     char *socket_path; /* unix socket, or NULL */
     uint16_t port;
@@ -61,9 +61,9 @@ struct http_origin {
     struct list_node calls; /* every connection that is not idle */
     struct list_node idle;  /* oldest first */
     unsigned idle_count;
-    unsigned handles_open;  /* connections, the sweep timer, a running resolution */
+    unsigned handles_open; /* connections, the sweep timer, a running resolution */
     llhttp_settings_t settings;
-    char *read_buffer;      /* one for all: what is read is consumed before the next read */
+    char *read_buffer; /* one for all: what is read is consumed before the next read */
 };
 
 /* call.c */

@@ -276,7 +276,8 @@ static void connection_head_complete(struct http_exchange *x)
         return;
     }
     if (v.expects_continue) {
-        uv_buf_t interim = uv_buf_init((char *)connection_continue, sizeof(connection_continue) - 1);
+        uv_buf_t interim =
+            uv_buf_init((char *)connection_continue, sizeof(connection_continue) - 1);
         (void)uv_try_write((uv_stream_t *)&x->tcp, &interim, 1);
     }
 }

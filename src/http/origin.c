@@ -44,14 +44,16 @@ static void origin_sweep(uv_timer_t *timer)
 {
     struct http_origin *o = timer->data;
     uint64_t now_ms = uv_now(o->loop);
-    LIST_FOR_EACH(node, &o->idle) {
+    LIST_FOR_EACH(node, &o->idle)
+    {
         struct http_call *c = LIST_ENTRY(node, struct http_call, node);
         if (c->deadline_ms > now_ms)
             break;
         call_close(c);
     }
     bool waiting = !list_is_empty(&o->idle);
-    LIST_FOR_EACH(node, &o->calls) {
+    LIST_FOR_EACH(node, &o->calls)
+    {
         struct http_call *c = LIST_ENTRY(node, struct http_call, node);
         if (c->state > CALL_STATE_CONNECTING)
             continue;
@@ -225,7 +227,7 @@ static void origin_handle_closed(uv_handle_t *handle)
 void http_origin_close_idle(struct http_origin *o)
 {
     LIST_FOR_EACH(node, &o->idle)
-        call_close(LIST_ENTRY(node, struct http_call, node));
+    call_close(LIST_ENTRY(node, struct http_call, node));
 }
 
 void http_origin_destroy(struct http_origin *o)
@@ -235,7 +237,7 @@ void http_origin_destroy(struct http_origin *o)
     o->destroyed = true;
     http_origin_close_idle(o);
     LIST_FOR_EACH(node, &o->calls)
-        call_close(LIST_ENTRY(node, struct http_call, node));
+    call_close(LIST_ENTRY(node, struct http_call, node));
     uv_timer_stop(&o->sweep);
     uv_close((uv_handle_t *)&o->sweep, origin_handle_closed);
     if (o->resolving)
@@ -278,7 +280,8 @@ static void origin_on_resolved(uv_getaddrinfo_t *request, int status, struct add
     /* A handler may cancel others: take one at a time from the start. */
     for (bool again = true; again;) {
         again = false;
-        LIST_FOR_EACH(node, &o->calls) {
+        LIST_FOR_EACH(node, &o->calls)
+        {
             struct http_call *c = LIST_ENTRY(node, struct http_call, node);
             if (c->state != CALL_STATE_RESOLVING)
                 continue;

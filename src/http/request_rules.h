@@ -13,15 +13,15 @@
 
 struct http_request_facts {
     bool http_1_0;
-    bool connect;         /* method CONNECT */
+    bool connect; /* method CONNECT */
     struct span target;
     const struct http_fields *fields;
 };
 
 struct http_request_verdict {
-    int status;              /* 0: fine; else the status to answer with */
-    const char *message;     /* static text */
-    bool expects_continue;   /* the client waits for 100 before it sends the body */
+    int status;            /* 0: fine; else the status to answer with */
+    const char *message;   /* static text */
+    bool expects_continue; /* the client waits for 100 before it sends the body */
     bool chunked;
     bool has_length;
     uint64_t content_length; /* when has_length */

@@ -22,15 +22,32 @@ const char *response_status_text(int status)
         int status;
         const char *text;
     } table[] = {
-        {200, "OK"}, {201, "Created"}, {202, "Accepted"}, {204, "No Content"},
-        {400, "Bad Request"}, {401, "Unauthorized"}, {403, "Forbidden"}, {404, "Not Found"},
-        {405, "Method Not Allowed"}, {408, "Request Timeout"}, {409, "Conflict"},
-        {411, "Length Required"}, {413, "Content Too Large"}, {414, "URI Too Long"},
-        {415, "Unsupported Media Type"}, {417, "Expectation Failed"},
-        {422, "Unprocessable Content"}, {429, "Too Many Requests"}, {499, "Client Closed Request"},
-        {431, "Request Header Fields Too Large"}, {500, "Internal Server Error"},
-        {501, "Not Implemented"}, {502, "Bad Gateway"}, {503, "Service Unavailable"},
-        {504, "Gateway Timeout"}, {505, "HTTP Version Not Supported"},
+        {200, "OK"},
+        {201, "Created"},
+        {202, "Accepted"},
+        {204, "No Content"},
+        {400, "Bad Request"},
+        {401, "Unauthorized"},
+        {403, "Forbidden"},
+        {404, "Not Found"},
+        {405, "Method Not Allowed"},
+        {408, "Request Timeout"},
+        {409, "Conflict"},
+        {411, "Length Required"},
+        {413, "Content Too Large"},
+        {414, "URI Too Long"},
+        {415, "Unsupported Media Type"},
+        {417, "Expectation Failed"},
+        {422, "Unprocessable Content"},
+        {429, "Too Many Requests"},
+        {499, "Client Closed Request"},
+        {431, "Request Header Fields Too Large"},
+        {500, "Internal Server Error"},
+        {501, "Not Implemented"},
+        {502, "Bad Gateway"},
+        {503, "Service Unavailable"},
+        {504, "Gateway Timeout"},
+        {505, "HTTP Version Not Supported"},
     };
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
         if (table[i].status == status)
@@ -113,7 +130,8 @@ static void response_on_written(uv_write_t *request, int status)
 }
 
 /* Appends the parts to `out`, leaving out their first `skip` bytes. */
-static int response_keep(struct http_exchange *x, const uv_buf_t *parts, unsigned count, size_t skip)
+static int response_keep(struct http_exchange *x, const uv_buf_t *parts, unsigned count,
+                         size_t skip)
 {
     for (unsigned i = 0; i < count; i++) {
         size_t n = parts[i].len;
@@ -188,8 +206,8 @@ int http_exchange_begin(struct http_exchange *x, int status, const struct http_f
     if (r == 0 && x->chunked)
         r = buf_append_str(out, "Transfer-Encoding: chunked\r\n");
     if (r == 0 && (!x->keep_alive || x->http_1_0))
-        r = buf_append_str(out, x->keep_alive ? "Connection: keep-alive\r\n"
-                                              : "Connection: close\r\n");
+        r = buf_append_str(out,
+                           x->keep_alive ? "Connection: keep-alive\r\n" : "Connection: close\r\n");
     const struct span date[] = {SPAN_LIT("Date: "), span_from_str(server_date(x->server)),
                                 SPAN_LIT("\r\n\r\n")};
     if (r == 0)
@@ -229,8 +247,8 @@ static int response_write_parts(struct http_exchange *x, const struct span *part
             size_t digits = http_head_digits(size + HTTP_HEAD_DIGITS, total, 16);
             memcpy(size + HTTP_HEAD_DIGITS, "\r\n", 2);
             framed[0] = uv_buf_init(size + HTTP_HEAD_DIGITS - digits, (unsigned)digits + 2);
-            framed[n++] = ends ? uv_buf_init((char *)"\r\n0\r\n\r\n", 7)
-                               : uv_buf_init((char *)"\r\n", 2);
+            framed[n++] =
+                ends ? uv_buf_init((char *)"\r\n0\r\n\r\n", 7) : uv_buf_init((char *)"\r\n", 2);
             x->last_chunk_sent = ends;
         }
         if (x->body_left > 0)

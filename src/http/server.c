@@ -71,7 +71,8 @@ static void server_sweep(uv_timer_t *timer)
 {
     struct http_server *s = timer->data;
     uint64_t now_ms = server_now_ms(s);
-    LIST_FOR_EACH(node, &s->connections) {
+    LIST_FOR_EACH(node, &s->connections)
+    {
         struct http_exchange *x = LIST_ENTRY(node, struct http_exchange, node);
         if (x->deadline_ms == 0 || x->deadline_ms > now_ms)
             continue;
@@ -271,7 +272,8 @@ void http_server_drain(struct http_server *s)
     /* New connections are refused by the kernel from here on, so another process can take over. */
     if (!uv_is_closing((uv_handle_t *)&s->tcp))
         uv_close((uv_handle_t *)&s->tcp, server_handle_closed);
-    LIST_FOR_EACH(node, &s->connections) {
+    LIST_FOR_EACH(node, &s->connections)
+    {
         struct http_exchange *x = LIST_ENTRY(node, struct http_exchange, node);
         if (x->state == CONNECTION_STATE_IDLE)
             connection_close(x);
@@ -289,7 +291,7 @@ void http_server_close(struct http_server *s, void (*on_closed)(void *ctx), void
     s->on_closed = on_closed;
     s->on_closed_ctx = ctx;
     LIST_FOR_EACH(node, &s->connections)
-        connection_close(LIST_ENTRY(node, struct http_exchange, node));
+    connection_close(LIST_ENTRY(node, struct http_exchange, node));
     uv_timer_stop(&s->sweep);
     uv_close((uv_handle_t *)&s->sweep, server_handle_closed);
     if (!uv_is_closing((uv_handle_t *)&s->tcp))

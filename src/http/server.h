@@ -24,12 +24,12 @@ struct http_server;
 struct http_exchange;
 
 struct http_server_limits {
-    size_t head_bytes;         /* request line and fields; above: 431 */
-    size_t body_bytes;         /* above: 413, before the body is read where its length is declared */
-    size_t write_queue_bytes;  /* above: http_exchange_write asks to pause */
-    uint64_t head_timeout_ms;  /* from the first byte of a head to its end: 408 */
-    uint64_t idle_timeout_ms;  /* between requests: closed in silence */
-    uint64_t body_timeout_ms;  /* between two reads of a body: 408 */
+    size_t head_bytes;        /* request line and fields; above: 431 */
+    size_t body_bytes;        /* above: 413, before the body is read where its length is declared */
+    size_t write_queue_bytes; /* above: http_exchange_write asks to pause */
+    uint64_t head_timeout_ms; /* from the first byte of a head to its end: 408 */
+    uint64_t idle_timeout_ms; /* between requests: closed in silence */
+    uint64_t body_timeout_ms; /* between two reads of a body: 408 */
     uint64_t write_timeout_ms; /* a client that takes nothing for this long is gone */
     unsigned max_connections;  /* above: 503 and close */
 };

@@ -17,9 +17,9 @@ enum connection_state {
     CONNECTION_STATE_HEAD,       /* a part of a head is there */
     CONNECTION_STATE_BODY,       /* head complete, body is being read */
     CONNECTION_STATE_RESPONDING, /* the handler has the exchange */
-    CONNECTION_STATE_LINGERING,  /* answered, write side shut; what the client still sends is dropped
+    CONNECTION_STATE_LINGERING, /* answered, write side shut; what the client still sends is dropped
                                     so that a reset does not overtake the answer */
-    CONNECTION_STATE_CLOSED,     /* uv_close called */
+    CONNECTION_STATE_CLOSED,    /* uv_close called */
 };
 
 /* Bytes that a write(2) did not take; allocated only for clients that are slower than we are. */
@@ -47,16 +47,16 @@ struct http_exchange {
     size_t phase_bytes;   /* bytes read in the current head, or beside the body in a chunked body */
     unsigned char state;  /* enum connection_state */
     unsigned char protocol_bytes; /* of the protocol's name, checked so far */
-    bool feeding;         /* inside connection_feed: do not enter it again */
+    bool feeding;                 /* inside connection_feed: do not enter it again */
     bool read_stopped;
-    bool keep_alive;      /* after this exchange */
-    bool head_request;    /* HEAD: no body in the answer */
+    bool keep_alive;   /* after this exchange */
+    bool head_request; /* HEAD: no body in the answer */
     bool http_1_0;
     bool begun, chunked, head_pending, ended, pause_asked, last_chunk_sent;
     bool message_complete, headers_complete;
-    bool handler_has_it;  /* on_head was called and neither end nor on_gone happened */
-    bool refused;         /* over the connection limit: not counted, answers 503 */
-    int64_t body_left;    /* of a response with Content-Length */
+    bool handler_has_it; /* on_head was called and neither end nor on_gone happened */
+    bool refused;        /* over the connection limit: not counted, answers 503 */
+    int64_t body_left;   /* of a response with Content-Length */
 };
 
 struct http_server {

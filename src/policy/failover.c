@@ -16,8 +16,8 @@ struct failover_decision failover_decide(const struct failover_facts *facts)
         d.uncounted = true;
         return d;
     }
-    bool pause_is_short = facts->retry_after_ms < 0 ||
-                          (uint64_t)facts->retry_after_ms <= facts->retry_after_max_ms;
+    bool pause_is_short =
+        facts->retry_after_ms < 0 || (uint64_t)facts->retry_after_ms <= facts->retry_after_max_ms;
     if (facts->may_retry && !facts->worker_gone && facts->retries == 0 && pause_is_short) {
         d.move = FAILOVER_MOVE_RETRY;
         d.pause_ms = facts->retry_after_ms > 0 ? (uint64_t)facts->retry_after_ms : 0;

@@ -11,11 +11,11 @@
 #include <stdint.h>
 
 struct failover_facts {
-    bool own_error;       /* the fault is the request's: any equal worker would answer the same */
-    bool may_retry;       /* of a class that passes by itself */
+    bool own_error;        /* the fault is the request's: any equal worker would answer the same */
+    bool may_retry;        /* of a class that passes by itself */
     bool stale_connection; /* a pooled connection was closed under the request; no byte came back */
-    bool worker_gone;     /* the worker cannot take another try now */
-    unsigned retries;     /* retries already made on this worker for this request */
+    bool worker_gone;      /* the worker cannot take another try now */
+    unsigned retries;      /* retries already made on this worker for this request */
     unsigned stale_retries;
     int64_t retry_after_ms;      /* what the worker asked for, -1: nothing */
     uint64_t retry_after_max_ms; /* longest pause that is waited out */

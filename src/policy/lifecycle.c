@@ -3,57 +3,61 @@
 
 #include <stddef.h>
 
-#define ST(x)  LIFECYCLE_STATE_##x
-#define EV(x)  LIFECYCLE_EVENT_##x
-#define DO(x)  LIFECYCLE_ACTION_##x
-#define ROW(next, actions) {true, ST(next), (actions)}
+#define ST(x) LIFECYCLE_STATE_##x
+#define EV(x) LIFECYCLE_EVENT_##x
+#define DO(x) LIFECYCLE_ACTION_##x
+#define ROW(next, actions)                                                                         \
+    {                                                                                              \
+        true, ST(next), (actions)                                                                  \
+    }
 
-static const struct lifecycle_step table[LIFECYCLE_STATE_COUNT][LIFECYCLE_EVENT_COUNT] = {
-    [ST(RECEIVED)] =
-        {
-            [EV(IDENTIFIED)] = ROW(DECIDING, DO(DECIDE)),
-            [EV(REFUSED)] = ROW(FAILED, DO(SAY_ERROR)),
-            [EV(GONE)] = ROW(CANCELLED, DO(CLOSE)),
-            [EV(CANCEL)] = ROW(CANCELLED, DO(SAY_ERROR)),
-        },
-    [ST(DECIDING)] =
-        {
-            [EV(SLOT)] = ROW(DISPATCHED, DO(DISPATCH)),
-            [EV(QUEUED)] = ROW(WAITING, DO(ENQUEUE)),
-            [EV(NO_TIER)] = ROW(FAILED, DO(SAY_ERROR)),
-            [EV(GONE)] = ROW(CANCELLED, DO(CLOSE)),
-            [EV(CANCEL)] = ROW(CANCELLED, DO(SAY_ERROR)),
-        },
-    [ST(WAITING)] =
-        {
-            [EV(WAKE)] = ROW(DECIDING, DO(LEAVE_QUEUE) | DO(DECIDE)),
-            [EV(EXPIRED)] = ROW(DECIDING, DO(LEAVE_QUEUE) | DO(DECIDE)),
-            [EV(GONE)] = ROW(CANCELLED, DO(LEAVE_QUEUE) | DO(CLOSE)),
-            [EV(CANCEL)] = ROW(CANCELLED, DO(LEAVE_QUEUE) | DO(SAY_ERROR)),
-        },
-    [ST(DISPATCHED)] =
-        {
-            [EV(OUTPUT)] = ROW(RELAYING, DO(COMMIT)),
-            [EV(ANSWER)] = ROW(DONE, DO(DROP_ATTEMPT) | DO(REPLY)),
-            [EV(FAULT_RETRY)] = ROW(PAUSED, DO(DROP_ATTEMPT) | DO(PAUSE)),
-            [EV(FAULT_NEXT)] = ROW(DECIDING, DO(DROP_ATTEMPT) | DO(DECIDE)),
-            [EV(FAULT_FINAL)] = ROW(FAILED, DO(DROP_ATTEMPT) | DO(REPLY)),
-            [EV(GONE)] = ROW(CANCELLED, DO(DROP_ATTEMPT) | DO(CLOSE)),
-            [EV(CANCEL)] = ROW(CANCELLED, DO(DROP_ATTEMPT) | DO(SAY_ERROR)),
-        },
-    [ST(PAUSED)] =
-        {
-            [EV(WAKE)] = ROW(DECIDING, DO(DECIDE)),
-            [EV(GONE)] = ROW(CANCELLED, DO(CLOSE)),
-            [EV(CANCEL)] = ROW(CANCELLED, DO(SAY_ERROR)),
-        },
-    [ST(RELAYING)] =
-        {
-            [EV(END)] = ROW(DONE, DO(DROP_ATTEMPT) | DO(END)),
-            [EV(CUT)] = ROW(FAILED, DO(DROP_ATTEMPT) | DO(SAY_CUT)),
-            [EV(GONE)] = ROW(CANCELLED, DO(DROP_ATTEMPT) | DO(CLOSE)),
-            [EV(CANCEL)] = ROW(CANCELLED, DO(DROP_ATTEMPT) | DO(SAY_CUT)),
-        },
+static const struct lifecycle_step table[LIFECYCLE_STATE_COUNT][LIFECYCLE_EVENT_COUNT] =
+    {
+        [ST(RECEIVED)] =
+            {
+                [EV(IDENTIFIED)] = ROW(DECIDING, DO(DECIDE)),
+                [EV(REFUSED)] = ROW(FAILED, DO(SAY_ERROR)),
+                [EV(GONE)] = ROW(CANCELLED, DO(CLOSE)),
+                [EV(CANCEL)] = ROW(CANCELLED, DO(SAY_ERROR)),
+            },
+        [ST(DECIDING)] =
+            {
+                [EV(SLOT)] = ROW(DISPATCHED, DO(DISPATCH)),
+                [EV(QUEUED)] = ROW(WAITING, DO(ENQUEUE)),
+                [EV(NO_TIER)] = ROW(FAILED, DO(SAY_ERROR)),
+                [EV(GONE)] = ROW(CANCELLED, DO(CLOSE)),
+                [EV(CANCEL)] = ROW(CANCELLED, DO(SAY_ERROR)),
+            },
+        [ST(WAITING)] =
+            {
+                [EV(WAKE)] = ROW(DECIDING, DO(LEAVE_QUEUE) | DO(DECIDE)),
+                [EV(EXPIRED)] = ROW(DECIDING, DO(LEAVE_QUEUE) | DO(DECIDE)),
+                [EV(GONE)] = ROW(CANCELLED, DO(LEAVE_QUEUE) | DO(CLOSE)),
+                [EV(CANCEL)] = ROW(CANCELLED, DO(LEAVE_QUEUE) | DO(SAY_ERROR)),
+            },
+        [ST(DISPATCHED)] =
+            {
+                [EV(OUTPUT)] = ROW(RELAYING, DO(COMMIT)),
+                [EV(ANSWER)] = ROW(DONE, DO(DROP_ATTEMPT) | DO(REPLY)),
+                [EV(FAULT_RETRY)] = ROW(PAUSED, DO(DROP_ATTEMPT) | DO(PAUSE)),
+                [EV(FAULT_NEXT)] = ROW(DECIDING, DO(DROP_ATTEMPT) | DO(DECIDE)),
+                [EV(FAULT_FINAL)] = ROW(FAILED, DO(DROP_ATTEMPT) | DO(REPLY)),
+                [EV(GONE)] = ROW(CANCELLED, DO(DROP_ATTEMPT) | DO(CLOSE)),
+                [EV(CANCEL)] = ROW(CANCELLED, DO(DROP_ATTEMPT) | DO(SAY_ERROR)),
+            },
+        [ST(PAUSED)] =
+            {
+                [EV(WAKE)] = ROW(DECIDING, DO(DECIDE)),
+                [EV(GONE)] = ROW(CANCELLED, DO(CLOSE)),
+                [EV(CANCEL)] = ROW(CANCELLED, DO(SAY_ERROR)),
+            },
+        [ST(RELAYING)] =
+            {
+                [EV(END)] = ROW(DONE, DO(DROP_ATTEMPT) | DO(END)),
+                [EV(CUT)] = ROW(FAILED, DO(DROP_ATTEMPT) | DO(SAY_CUT)),
+                [EV(GONE)] = ROW(CANCELLED, DO(DROP_ATTEMPT) | DO(CLOSE)),
+                [EV(CANCEL)] = ROW(CANCELLED, DO(DROP_ATTEMPT) | DO(SAY_CUT)),
+            },
 };
 
 struct lifecycle_step lifecycle_next(enum lifecycle_state state, enum lifecycle_event event)
@@ -81,9 +85,9 @@ const char *lifecycle_state_name(enum lifecycle_state state)
 const char *lifecycle_event_name(enum lifecycle_event event)
 {
     static const char *const names[LIFECYCLE_EVENT_COUNT] = {
-        "identified", "refused",     "slot",       "queued",      "no-tier", "wake",
-        "expired",    "output",      "answer",     "fault-retry", "fault-next",
-        "fault-final", "cut",        "end",        "gone",        "cancel",
+        "identified", "refused", "slot",   "queued",      "no-tier",    "wake",
+        "expired",    "output",  "answer", "fault-retry", "fault-next", "fault-final",
+        "cut",        "end",     "gone",   "cancel",
     };
     return (unsigned)event < LIFECYCLE_EVENT_COUNT ? names[event] : "?";
 }

@@ -68,12 +68,12 @@ enum lifecycle_action {
     LIFECYCLE_ACTION_DISPATCH = 1 << 3,
     LIFECYCLE_ACTION_ENQUEUE = 1 << 4,
     LIFECYCLE_ACTION_PAUSE = 1 << 5,
-    LIFECYCLE_ACTION_COMMIT = 1 << 6,   /* send status, headers and what was held back */
-    LIFECYCLE_ACTION_REPLY = 1 << 7,    /* send the whole answer */
+    LIFECYCLE_ACTION_COMMIT = 1 << 6,    /* send status, headers and what was held back */
+    LIFECYCLE_ACTION_REPLY = 1 << 7,     /* send the whole answer */
     LIFECYCLE_ACTION_SAY_ERROR = 1 << 8, /* answer with an error: nothing was sent yet */
-    LIFECYCLE_ACTION_SAY_CUT = 1 << 9,  /* one typed error event, then the proper end */
-    LIFECYCLE_ACTION_END = 1 << 10,     /* end the response properly */
-    LIFECYCLE_ACTION_CLOSE = 1 << 11,   /* nobody listens: nothing is said */
+    LIFECYCLE_ACTION_SAY_CUT = 1 << 9,   /* one typed error event, then the proper end */
+    LIFECYCLE_ACTION_END = 1 << 10,      /* end the response properly */
+    LIFECYCLE_ACTION_CLOSE = 1 << 11,    /* nobody listens: nothing is said */
 };
 
 struct lifecycle_step {

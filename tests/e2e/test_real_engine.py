@@ -52,9 +52,14 @@ def running(card, tmp_path_factory):
     gateway.finish(expect_children=WORKERS, idle_sockets=0)
 
 
-def all_well(gateway):
-    return all(tier["usable"] and tier["state"] == "ready"
+def all_ready(gateway):
+    return all(tier["state"] == "ready"
                for name in ("chat", "embed") for tier in gateway.tiers(name).values())
+
+
+def all_well(gateway):
+    return all_ready(gateway) and all(
+        tier["usable"] for name in ("chat", "embed") for tier in gateway.tiers(name).values())
 
 
 def answers_from_gpu(gateway):
@@ -65,8 +70,8 @@ def answers_from_gpu(gateway):
 
 
 def wait_well(gateway):
-    well = eventually(lambda: all_well(gateway) and answers_from_gpu(gateway) and all_well(gateway),
-                      WELL_DEADLINE_S, 0.2)
+    well = eventually(lambda: all_ready(gateway) and answers_from_gpu(gateway)
+                      and all_well(gateway), WELL_DEADLINE_S, 0.2)
     if not well:
         gateway.broken = True  # the tests after this one would only wait in vain
     assert well, "not well: " + "\n".join([str(gateway.tiers("chat")), str(gateway.tiers("embed")),
@@ -391,7 +396,7 @@ def fresh_worker(gateway, service):
     """A worker that has loaded and not computed anything yet."""
     old = gpu_pid(gateway, service)
     os.kill(old, signal.SIGKILL)
-    assert eventually(lambda: gpu_pid(gateway, service) not in (0, old) and all_well(gateway),
+    assert eventually(lambda: gpu_pid(gateway, service) not in (0, old) and all_ready(gateway),
                       WELL_DEADLINE_S, 0.05), gateway.status()
 
 

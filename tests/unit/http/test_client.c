@@ -240,8 +240,9 @@ static void no_callback_after_a_cancel_from_inside(void **state)
     rig->cancel_in_body = true;
     call(rig, NULL, 0);
     int fd = rig_accept(&rig->loop, rig->listener);
-    rig_send_text(&rig->loop, fd,
-                  "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n1\r\nb\r\n0\r\n\r\n");
+    rig_send_text(
+        &rig->loop, fd,
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n1\r\nb\r\n0\r\n\r\n");
     struct buf in;
     buf_init(&in, 65536);
     assert_true(rig_receive_to_end(&rig->loop, fd, &in));
@@ -321,8 +322,9 @@ static void urls_are_checked(void **state)
     struct http_origin_options options;
     struct http_origin *o;
     http_origin_options_default(&options);
-    static const char *const bad[] = {"", "host:80", "ftp://a", "http://", "http://a:0", "http://a:x",
-                                      "http://a:70000", "http://[::1", "http://[::1]x"};
+    static const char *const bad[] = {
+        "",           "host:80",        "ftp://a",     "http://",      "http://a:0",
+        "http://a:x", "http://a:70000", "http://[::1", "http://[::1]x"};
     for (size_t i = 0; i < UNIT_COUNT(bad); i++)
         assert_int_equal(http_origin_create_url(&rig->loop, bad[i], &options, &o), -EINVAL);
     assert_int_equal(http_origin_create_url(&rig->loop, "https://a", &options, &o),

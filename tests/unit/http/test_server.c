@@ -37,7 +37,8 @@ static void on_request(struct http_exchange *x, void *ctx)
     }
     struct buf out;
     buf_init(&out, (size_t)1 << 20);
-    assert_int_equal(buf_printf(&out, "[%.*s %zu]", SPAN_FMT(target), http_exchange_body(x).len), 0);
+    assert_int_equal(buf_printf(&out, "[%.*s %zu]", SPAN_FMT(target), http_exchange_body(x).len),
+                     0);
     http_exchange_reply(x, 200, NULL, buf_span(&out));
     buf_free(&out);
 }
@@ -62,9 +63,9 @@ static const struct http_server_handler handler = {
 
 static void start(struct rig *rig)
 {
-    assert_int_equal(http_server_listen(&rig->loop, "127.0.0.1", 0, &rig->limits, &handler, rig,
-                                        &rig->server),
-                     0);
+    assert_int_equal(
+        http_server_listen(&rig->loop, "127.0.0.1", 0, &rig->limits, &handler, rig, &rig->server),
+        0);
 }
 
 static int set_up(void **state)
@@ -204,8 +205,9 @@ static void continue_is_sent_only_when_the_body_is_wanted(void **state)
     close(fd);
     in.len = 0;
     fd = dial(rig);
-    rig_send_text(&rig->loop, fd, "POST /refuse HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n"
-                                  "Content-Length: 2\r\n\r\n");
+    rig_send_text(&rig->loop, fd,
+                  "POST /refuse HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n"
+                  "Content-Length: 2\r\n\r\n");
     assert_true(rig_receive_to_end(&rig->loop, fd, &in));
     assert_int_equal(span_find(buf_span(&in), SPAN_LIT("HTTP/1.1 503 ")), 0);
     assert_true(span_find(buf_span(&in), SPAN_LIT("100 Continue")) < 0);

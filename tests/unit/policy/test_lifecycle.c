@@ -23,7 +23,8 @@ static unsigned reachable(enum lifecycle_state from)
     unsigned seen = 1U << from;
     for (unsigned before = 0; before != seen;) {
         before = seen;
-        FOR_EACH_PAIR(s, e) {
+        FOR_EACH_PAIR(s, e)
+        {
             if ((seen & (1U << s)) && step_of(s, e).legal)
                 seen |= 1U << step_of(s, e).next;
         }
@@ -34,7 +35,8 @@ static unsigned reachable(enum lifecycle_state from)
 static void final_states_take_no_event(void **state)
 {
     (void)state;
-    FOR_EACH_PAIR(s, e) {
+    FOR_EACH_PAIR(s, e)
+    {
         struct lifecycle_step step = step_of(s, e);
         if (lifecycle_is_final((enum lifecycle_state)s)) {
             assert_false(step.legal);
@@ -79,7 +81,8 @@ static void every_running_state_is_reached_and_can_end_well(void **state)
 static void what_a_state_holds_is_released_on_leaving(void **state)
 {
     (void)state;
-    FOR_EACH_PAIR(s, e) {
+    FOR_EACH_PAIR(s, e)
+    {
         struct lifecycle_step step = step_of(s, e);
         if (!step.legal)
             continue;
@@ -98,7 +101,8 @@ static void every_outcome_is_said_once(void **state)
     (void)state;
     unsigned words = LIFECYCLE_ACTION_REPLY | LIFECYCLE_ACTION_SAY_ERROR |
                      LIFECYCLE_ACTION_SAY_CUT | LIFECYCLE_ACTION_END;
-    FOR_EACH_PAIR(s, e) {
+    FOR_EACH_PAIR(s, e)
+    {
         struct lifecycle_step step = step_of(s, e);
         if (!step.legal || !lifecycle_is_final(step.next))
             continue;
