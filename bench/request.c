@@ -64,9 +64,12 @@ static const char *head_field(const char *head, const char *head_end, const char
 
 int request_read(struct net_buf *in, struct request *ret_request)
 {
+    if (!in->data) {
+        return 0; /* nothing has come yet */
+    }
     char *head = in->data + in->off;
     size_t len = in->len - in->off;
-    char *end = len ? memmem(head, len < HEAD_MAX ? len : HEAD_MAX, "\r\n\r\n", 4) : NULL;
+    char *end = memmem(head, len < HEAD_MAX ? len : HEAD_MAX, "\r\n\r\n", 4);
     struct request request = {.method = head};
 
     if (!end) {

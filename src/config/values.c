@@ -164,7 +164,7 @@ static int parse_count(const struct config_option *o, const char *text, uint64_t
 
 static int parse_u32(const struct config_option *o, const char *text, uint32_t *ret, char *why)
 {
-    uint64_t value;
+    uint64_t value = 0;
     int r;
 
     if ((o->flags & OPTION_AUTO) && strcmp(text, "auto") == 0) {
@@ -179,7 +179,7 @@ static int parse_u32(const struct config_option *o, const char *text, uint32_t *
 
 static int parse_layers(const struct config_option *o, const char *text, int32_t *ret, char *why)
 {
-    uint64_t value;
+    uint64_t value = 0;
     int r;
 
     if (strcmp(text, "all") == 0) {

@@ -429,7 +429,7 @@ static int next_fresh(struct framer *f, struct framer_event *ret_event)
     }
     e.bytes = (struct span){f->input.ptr, end.length};
     if (counted_length(&end) > f->window_bytes) {
-        r = give_piece(f, ret_event, e.bytes, true);
+        give_piece(f, ret_event, e.bytes, true);
     } else {
         if (f->kind == FRAMER_KIND_NDJSON)
             ndjson_read_line(f, e.bytes, &e);
