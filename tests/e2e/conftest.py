@@ -23,10 +23,14 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "real_engine: needs llama-server and the models")
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items):
     for item in items:
         if not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(TEST_DEADLINE_S))
+        if item.get_closest_marker("real_engine"):
+            # Two engines that compute at the same time would starve each other on a small machine.
+            item.add_marker(pytest.mark.xdist_group("engine"))
 
 
 def load_cases(name):

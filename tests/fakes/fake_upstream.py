@@ -241,6 +241,11 @@ class Connection(asyncio.Protocol):
         lower = {name.lower(): value for name, value in fields}
         error = None
         body = b""
+        if self.upstream.early_answer and method == "POST":
+            await self.write(self.upstream.early_answer)
+            self.transport.pause_reading()
+            await asyncio.sleep(0.05)  # the peer is still writing: that is the point
+            raise PeerGone
         if "transfer-encoding" in lower and "content-length" in lower:
             error = "both Transfer-Encoding and Content-Length"
         if lower.get("transfer-encoding", "").lower() == "chunked":
@@ -624,6 +629,7 @@ class FakeUpstream:
         self.idle_close_s = None
         self.drop_requests = 0  # close that many connections just as a request is there
         self.drop_only_reused = False
+        self.early_answer = None  # raw bytes: said after a POST's head, then closed, body unread
         self.port = port
         self.start()
 
