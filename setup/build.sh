@@ -22,7 +22,8 @@ main() {
     local name=${1:?which build folder} folder wanted engine options=() targets=() compiler=''
     folder=$ROOT_DIR/$name
     case "$name" in
-    build) ;;
+    # Across files: a small request costs a fifth less.
+    build) options=(-Db_lto=true) ;;
     build-asan) options=(-Db_sanitize=address,undefined -Doptimization=1 -Dunit_tests=enabled) ;;
     build-clang) compiler=$(clang_program clang) ;;
     build-fuzz)

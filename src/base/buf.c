@@ -59,21 +59,14 @@ int buf_reserve(struct buf *b, size_t extra_bytes)
     return buf_grow_to(b, cap);
 }
 
-int buf_append(struct buf *b, const void *bytes, size_t n)
+int buf_append_slow(struct buf *b, const void *bytes, size_t n)
 {
-    if (n == 0)
-        return 0;
     int r = buf_reserve(b, n);
     if (r < 0)
         return r;
     memcpy(b->data + b->len, bytes, n);
     b->len += n;
     return 0;
-}
-
-int buf_append_span(struct buf *b, struct span s)
-{
-    return buf_append(b, s.ptr, s.len);
 }
 
 int buf_append_str(struct buf *b, const char *s)

@@ -33,8 +33,8 @@ int buf_reserve(struct buf *b, size_t extra_bytes);
 int buf_reserve_exact(struct buf *b, size_t extra_bytes);
 
 /* Appends n bytes. 0, -EMSGSIZE, -ENOMEM; nothing is appended on failure. */
-int buf_append(struct buf *b, const void *bytes, size_t n);
-int buf_append_span(struct buf *b, struct span s);
+static inline int buf_append(struct buf *b, const void *bytes, size_t n);
+static inline int buf_append_span(struct buf *b, struct span s);
 int buf_append_str(struct buf *b, const char *s);
 
 /* Appends formatted text. 0, -EMSGSIZE, -ENOMEM, -EINVAL (bad format). */
@@ -54,6 +54,26 @@ void buf_consume(struct buf *b, size_t n);
 static inline struct span buf_span(const struct buf *b)
 {
     return (struct span){b->data, b->len};
+}
+
+/* buf_append where room has to be made first. */
+int buf_append_slow(struct buf *b, const void *bytes, size_t n);
+
+/* Heads are made of many small pieces: the usual case is a copy and nothing else. */
+static inline int buf_append(struct buf *b, const void *bytes, size_t n)
+{
+    if (n == 0)
+        return 0;
+    if (n > b->cap - b->len || n > b->max - b->len)
+        return buf_append_slow(b, bytes, n);
+    memcpy(b->data + b->len, bytes, n);
+    b->len += n;
+    return 0;
+}
+
+static inline int buf_append_span(struct buf *b, struct span s)
+{
+    return buf_append(b, s.ptr, s.len);
 }
 
 #endif

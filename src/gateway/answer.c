@@ -141,22 +141,20 @@ void answer_whole(struct gateway_request *r)
         answer_error_in_band(r);
         return;
     }
-    struct http_fields fields;
-    http_fields_init(&fields, (size_t)64 * 1024);
+    struct http_fields *fields = scratch_fields(r->gateway);
     bool assembled = a->mode == ATTEMPT_MODE_ASSEMBLE;
     int error = 0;
     if (assembled)
-        error = http_fields_add(&fields, SPAN_LIT("Content-Type"), span_from_str(json_type));
+        error = http_fields_add(fields, SPAN_LIT("Content-Type"), span_from_str(json_type));
     if (error == 0)
-        error = headers_for_client(r, assembled ? NULL : &a->fields, false, &fields);
+        error = headers_for_client(r, assembled ? NULL : &a->fields, false, fields);
     struct http_exchange *x = r->exchange;
     r->exchange = NULL;
     http_exchange_set_user(x, NULL);
     if (error < 0)
         answer_exchange_error(x, &out_of_memory, r->route.dialect, r->id);
     else
-        http_exchange_reply(x, a->status, &fields, buf_span(&a->held));
-    http_fields_free(&fields);
+        http_exchange_reply(x, a->status, fields, buf_span(&a->held));
 }
 
 void answer_refused(int status, const char *message, struct span path, struct buf *ret_body,

@@ -119,15 +119,14 @@ static int attempt_call(struct gateway_request *r)
     int error = attempt_prepare_body(r);
     if (error < 0)
         return error;
-    struct http_fields fields;
-    http_fields_init(&fields, (size_t)64 * 1024);
-    error = headers_for_worker(r, &fields);
+    struct http_fields *fields = scratch_fields(r->gateway);
+    error = headers_for_worker(r, fields);
     struct span method = http_exchange_method(r->exchange);
     bool bodiless = span_equals_str(method, "GET") || span_equals_str(method, "HEAD");
     struct http_call_request request = {
         .method = method,
         .target = http_exchange_target(r->exchange),
-        .fields = &fields,
+        .fields = fields,
         .body = a->parts,
         .body_count = api_edit_parts(&a->edit, a->parts),
         .has_body = !bodiless,
@@ -136,7 +135,6 @@ static int attempt_call(struct gateway_request *r)
     if (error == 0)
         error = http_call_start(worker_origin(a->worker->worker), &request, &attempt_handler, r,
                                 &a->call);
-    http_fields_free(&fields);
     return error;
 }
 
@@ -376,17 +374,14 @@ static enum attempt_mode choose_mode(const struct gateway_request *r, int status
 
 static void on_head(struct http_call *c, int status, const struct http_fields *fields, void *ctx)
 {
-    (void)c;
     struct gateway_request *r = ctx;
     struct attempt *a = &r->attempt;
     request_enter(r);
     a->status = status;
     a->retry_after_ms = parse_retry_after(http_fields_get(fields, "retry-after"));
     a->mode = (unsigned char)choose_mode(r, status, fields);
-    http_fields_init(&a->fields, (size_t)64 * 1024);
-    for (uint32_t i = 0; i < fields->count; i++)
-        (void)http_fields_add(&a->fields, http_fields_name(fields, i),
-                              http_fields_value(fields, i));
+    http_call_take_fields(c, &a->fields);
+    fields = &a->fields;
     struct span type = http_fields_get(fields, "content-type");
     enum framer_kind kind =
         media_type_is(type, "text/event-stream") ? FRAMER_KIND_SSE : FRAMER_KIND_NDJSON;

@@ -142,7 +142,9 @@ static void whole_done(struct gateway_request *r)
 {
     struct attempt *a = &r->attempt;
     struct span body = buf_span(&a->held);
-    if (a->status < 400 && is_json_answer(a) &&
+    /* What an unknown path answers is not ours to judge. */
+    bool known = r->route.operation != API_OPERATION_PASS;
+    if (known && a->status < 400 && is_json_answer(a) &&
         !span_equals_str(http_exchange_method(r->exchange), "HEAD")) {
         struct api_event_error error;
         bool is_json;

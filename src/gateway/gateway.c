@@ -14,6 +14,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -89,6 +90,7 @@ static void gateway_free(struct gateway *g)
         free(c->service);
         free(c);
     }
+    http_fields_free(&g->scratch);
     free(g->config_error);
     free(g);
 }
@@ -175,7 +177,7 @@ int gateway_start(uv_loop_t *loop, struct config *config, const struct gateway_o
     g->loop = loop;
     g->options = *options;
     g->started_ms = uv_now(loop);
-    g->id_seed = make_seed(g);
+    snprintf(g->id_prefix, sizeof(g->id_prefix), "fs-%08x-", make_seed(g));
     g->config_generation = 1;
     list_init(&g->generations);
     list_init(&g->workers);

@@ -3,9 +3,15 @@
  * failsoft has to say is added, everything else passes as it came. Loop thread only.
  */
 #include "gateway/internal.h"
+#include "http/head.h"
 
-#include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
+
+enum {
+    SCRATCH_FIELDS_BYTES = 64 * 1024,
+    SCRATCH_KEPT_BYTES = 8 * 1024,
+};
 
 #define NAME(text)                                                                                 \
     {                                                                                              \
@@ -102,16 +108,41 @@ static int add_text(struct http_fields *out, const char *name, const char *value
     return http_fields_add(out, span_from_str(name), span_from_str(value));
 }
 
+struct http_fields *scratch_fields(struct gateway *g)
+{
+    if (g->scratch.text.max == 0)
+        http_fields_init(&g->scratch, SCRATCH_FIELDS_BYTES);
+    /* A freak of a head does not stay in memory for ever. */
+    if (g->scratch.text.cap > SCRATCH_KEPT_BYTES)
+        buf_free(&g->scratch.text);
+    http_fields_clear(&g->scratch);
+    return &g->scratch;
+}
+
 static int add_timing(const struct gateway_request *r, struct http_fields *out)
 {
     if (r->attempt.started_ms == 0)
         return 0;
     uint64_t now_ms = uv_now(r->gateway->loop);
-    char text[96];
-    snprintf(text, sizeof(text),
-             "queue;dur=%" PRIu64 ", worker;dur=%" PRIu64 ", total;dur=%" PRIu64, r->queue_ms,
-             now_ms - r->attempt.started_ms, now_ms - r->accepted_ms);
-    return add_text(out, "Server-Timing", text);
+    const struct {
+        struct span name;
+        uint64_t ms;
+    } parts[] = {
+        {SPAN_LIT("queue;dur="), r->queue_ms},
+        {SPAN_LIT(", worker;dur="), now_ms - r->attempt.started_ms},
+        {SPAN_LIT(", total;dur="), now_ms - r->accepted_ms},
+    };
+    char text[128];
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        char digits[HTTP_HEAD_DIGITS];
+        size_t count = http_head_digits(digits + sizeof(digits), parts[i].ms, 10);
+        memcpy(text + used, parts[i].name.ptr, parts[i].name.len);
+        used += parts[i].name.len;
+        memcpy(text + used, digits + sizeof(digits) - count, count);
+        used += count;
+    }
+    return http_fields_add(out, SPAN_LIT("Server-Timing"), (struct span){text, used});
 }
 
 int headers_for_client(const struct gateway_request *r, const struct http_fields *upstream,

@@ -34,7 +34,7 @@ enum {
     GATEWAY_HELD_BYTES = 256 * 1024,      /* opening events held back before the commit point */
     GATEWAY_ERROR_BODY_BYTES = 64 * 1024, /* of a worker's error answer, kept to be read */
     GATEWAY_INSPECT_BYTES = 256 * 1024,   /* larger streamed events pass uninspected */
-    GATEWAY_REQUEST_ID_BYTES = 24,
+    GATEWAY_REQUEST_ID_BYTES = 32,
 };
 
 struct gateway_worker {
@@ -178,12 +178,13 @@ struct gateway {
     struct span parts[GATEWAY_PARTS_MAX];
     unsigned part_count;
     const struct gateway_request *parts_owner;
+    struct http_fields scratch; /* see scratch_fields() */
     struct generation *current;
     struct list_node generations, workers, requests, counters;
     unsigned request_count;
     uint64_t started_ms;
     uint64_t next_number;
-    uint32_t id_seed;
+    char id_prefix[16]; /* of request ids: fs-SEED- */
     uint64_t config_generation;
     char *config_error;
     bool stopping, forced, server_closed, tick_closed;
@@ -231,7 +232,7 @@ void request_leave(struct gateway_request *r);
 /* A deadline of the request has passed: request_tick() has something to do. */
 bool request_needs_tick(const struct gateway_request *r, uint64_t now_ms);
 void request_tick(struct gateway_request *r, uint64_t now_ms);
-/* Remembers why a tier was left (copied, cut). */
+/* Remembers why a tier was left (copied). */
 void request_note_tier(struct gateway_request *r, unsigned tier_index, const char *reason);
 
 /* decide.c */
@@ -289,6 +290,8 @@ void answer_refused(int status, const char *message, struct span path, struct bu
                     void *ctx);
 
 /* headers.c */
+/* An empty set of fields for one head; filled and written within one callback, kept for the next. */
+struct http_fields *scratch_fields(struct gateway *g);
 int headers_for_worker(const struct gateway_request *r, struct http_fields *out);
 /* Status headers of failsoft, and the worker's own end-to-end fields (may be NULL). */
 int headers_for_client(const struct gateway_request *r, const struct http_fields *upstream,

@@ -88,12 +88,10 @@ static bool relay_begin(struct gateway_request *r)
         for (size_t i = 0; i < declared.len; i++)
             length = length * 10 + (declared.ptr[i] - '0');
     }
-    struct http_fields fields;
-    http_fields_init(&fields, (size_t)64 * 1024);
-    int error = headers_for_client(r, &a->fields, events, &fields);
+    struct http_fields *fields = scratch_fields(r->gateway);
+    int error = headers_for_client(r, &a->fields, events, fields);
     if (error == 0)
-        error = http_exchange_begin(r->exchange, a->status, &fields, length);
-    http_fields_free(&fields);
+        error = http_exchange_begin(r->exchange, a->status, fields, length);
     http_fields_free(&a->fields);
     return error == 0;
 }

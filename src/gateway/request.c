@@ -12,9 +12,9 @@
 #include "gateway/internal.h"
 
 #include "base/log.h"
+#include "http/head.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,7 +50,7 @@ void request_leave(struct gateway_request *r)
 void request_note_tier(struct gateway_request *r, unsigned tier_index, const char *reason)
 {
     free(r->tier_reasons[tier_index]);
-    r->tier_reasons[tier_index] = strndup(reason, 300);
+    r->tier_reasons[tier_index] = strdup(reason);
 }
 
 static void request_finish(struct gateway_request *r)
@@ -166,13 +166,25 @@ static bool answer_local(struct gateway *g, struct http_exchange *x, const struc
                                g->options.ctx);
 }
 
+/* fs-SEED-NUMBER, both in hexadecimal: the seed is of the process, the number counts. */
+static void make_id(const struct gateway *g, uint64_t number, char out[GATEWAY_REQUEST_ID_BYTES])
+{
+    char *end = out + GATEWAY_REQUEST_ID_BYTES - 1;
+    size_t count = http_head_digits(end, number, 16);
+    size_t seed = strlen(g->id_prefix);
+    memmove(out + seed, end - count, count);
+    memcpy(out, g->id_prefix, seed);
+    out[seed + count] = '\0';
+}
+
 static struct gateway_request *request_create(struct gateway *g, struct http_exchange *x,
                                               const struct api_route *route)
 {
     struct gateway_request *r = calloc(1, sizeof(*r));
     if (!r)
         return NULL;
-    r->api = calloc(1, sizeof(*r->api));
+    /* Filled by api_request_parse(), which clears it. */
+    r->api = malloc(sizeof(*r->api));
     if (!r->api) {
         free(r);
         return NULL;
@@ -184,7 +196,7 @@ static struct gateway_request *request_create(struct gateway *g, struct http_exc
     r->route = *route;
     r->number = ++g->next_number;
     r->retry_after_last_ms = -1;
-    snprintf(r->id, sizeof(r->id), "fs-%08" PRIx32 "-%" PRIx64, g->id_seed, r->number);
+    make_id(g, r->number, r->id);
     r->accepted_ms = uv_now(g->loop);
     list_init(&r->queue_node);
     list_push_back(&g->requests, &r->node);

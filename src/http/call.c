@@ -69,8 +69,7 @@ static int on_message_complete(llhttp_t *p)
     if (c->interim) {
         /* RFC 9110 §15.2: any number of interim responses may come before the final one. */
         c->interim = false;
-        c->fields.count = 0;
-        c->fields.text.len = 0;
+        http_fields_clear(&c->fields);
         return 0;
     }
     c->message_complete = true;
@@ -293,7 +292,7 @@ void call_send(struct http_call *c)
 
 static void call_on_connected(uv_connect_t *request, int status);
 
-int call_connect(struct http_call *c)
+static int call_open(struct http_call *c)
 {
     struct http_origin *o = c->origin;
     int r = o->socket_path ? uv_pipe_init(o->loop, &c->socket.pipe, 0)
@@ -310,6 +309,21 @@ int call_connect(struct http_call *c)
     }
     const struct sockaddr *address = (const struct sockaddr *)&o->addresses[c->address_index];
     return uv_tcp_connect(&c->connect, &c->socket.tcp, address, call_on_connected);
+}
+
+int call_connect(struct http_call *c)
+{
+    int r = call_open(c);
+    if ((r == UV_EMFILE || r == UV_ENFILE) && c->origin->idle_count > 0) {
+        /* Idle connections must never stand in the way of a request. */
+        http_origin_close_idle(c->origin);
+        const struct sockaddr *address =
+            (const struct sockaddr *)&c->origin->addresses[c->address_index];
+        r = c->origin->socket_path
+                ? r
+                : uv_tcp_connect(&c->connect, &c->socket.tcp, address, call_on_connected);
+    }
+    return r;
 }
 
 static void call_on_socket_replaced(uv_handle_t *handle)
@@ -356,6 +370,12 @@ static void call_on_connected(uv_connect_t *request, int status)
     if (c->paused)
         uv_read_stop(&c->socket.stream);
     call_send(c);
+}
+
+void http_call_take_fields(struct http_call *c, struct http_fields *ret)
+{
+    *ret = c->fields;
+    http_fields_init(&c->fields, c->origin->options.head_bytes);
 }
 
 void http_call_pause(struct http_call *c)

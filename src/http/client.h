@@ -99,6 +99,12 @@ int http_call_start(struct http_origin *o, const struct http_call_request *reque
                     const struct http_call_handler *handler, void *ctx,
                     struct http_call **ret_call);
 
+/*
+ * Inside on_head: moves the response's fields to *ret, which the caller then owns (and frees with
+ * http_fields_free). What was in *ret is overwritten.
+ */
+void http_call_take_fields(struct http_call *c, struct http_fields *ret);
+
 /* Stops and resumes reading (backpressure). */
 void http_call_pause(struct http_call *c);
 void http_call_resume(struct http_call *c);

@@ -30,6 +30,14 @@ void http_fields_free(struct http_fields *f)
     f->capacity = 0;
 }
 
+void http_fields_clear(struct http_fields *f)
+{
+    f->text.len = 0;
+    f->count = 0;
+    if (f->capacity > 0)
+        f->entries[0] = (struct http_field_position){0};
+}
+
 /* Where the text of the open field begins. */
 static uint32_t fields_open_offset(const struct http_fields *f)
 {
@@ -123,9 +131,8 @@ struct span http_fields_value(const struct http_fields *f, uint32_t index)
     return (struct span){f->text.data + e->value_offset, e->value_length};
 }
 
-struct span http_fields_get(const struct http_fields *f, const char *name)
+struct span http_fields_find(const struct http_fields *f, struct span wanted)
 {
-    struct span wanted = span_from_str(name);
     for (uint32_t i = 0; i < f->count; i++)
         if (span_equals_nocase(http_fields_name(f, i), wanted))
             return http_fields_value(f, i);

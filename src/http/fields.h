@@ -28,6 +28,8 @@ enum { HTTP_FIELDS_MAX_COUNT = 128 };
 /* An empty set that holds at most max_bytes of text. Allocates nothing. */
 void http_fields_init(struct http_fields *f, size_t max_bytes);
 void http_fields_free(struct http_fields *f);
+/* Empty again, the memory is kept. */
+void http_fields_clear(struct http_fields *f);
 
 /* Appends a field. 0; -EMSGSIZE (text or count over the cap); -ENOMEM. */
 int http_fields_add(struct http_fields *f, struct span name, struct span value);
@@ -44,7 +46,13 @@ struct span http_fields_name(const struct http_fields *f, uint32_t index);
 struct span http_fields_value(const struct http_fields *f, uint32_t index);
 
 /* First value of a field by name (case-insensitive); .ptr is NULL when absent. */
-struct span http_fields_get(const struct http_fields *f, const char *name);
+struct span http_fields_find(const struct http_fields *f, struct span name);
+
+/* The same with a literal, whose length the compiler knows. */
+static inline struct span http_fields_get(const struct http_fields *f, const char *name)
+{
+    return http_fields_find(f, span_from_str(name));
+}
 
 /* How often a field is present. */
 uint32_t http_fields_count(const struct http_fields *f, const char *name);

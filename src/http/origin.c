@@ -21,7 +21,7 @@ enum { ORIGIN_SWEEP_MS = 250, ORIGIN_HEAD_BYTES = 768 };
 void http_origin_options_default(struct http_origin_options *ret_options)
 {
     *ret_options = (struct http_origin_options){
-        .max_idle = 64,
+        .max_idle = 1024,
         .idle_timeout_ms = 3500,
         .connect_timeout_ms = 2000,
         .head_bytes = (size_t)64 * 1024,
