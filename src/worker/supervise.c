@@ -361,7 +361,11 @@ static void launch(struct worker *w)
     w->spawned_at_ms = uv_now(w->loop);
     uv_timer_start(&w->deadline_timer, on_deadline, load_deadline_ms(w), 0);
     uv_timer_start(&w->step_timer, on_probe_due, probe_pause_ms(w), 0);
-    worker_set_reason(w, "loading the model");
+    /* What went wrong last stays to be seen while it is tried again. */
+    if (w->starts_not_ready > 0 && w->reason[0] != '\0')
+        worker_set_reason(w, "loading the model again; before: %s", w->reason);
+    else
+        worker_set_reason(w, "loading the model");
     worker_set_state(w, WORKER_STATE_LOADING);
 }
 

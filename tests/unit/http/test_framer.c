@@ -69,7 +69,9 @@ static void prolong(struct transcript *t, size_t more)
 {
     const char *line = t->text.data + t->event_line;
     char letter = line[0];
-    size_t head = strcspn(line + 2, " \n") + 2;
+    size_t head = 2;
+    while (line[head] != ' ' && line[head] != '\n') /* the text ends in \n, not in a NUL */
+        head++;
     t->event_bytes += more;
     write_head(t, letter, (struct span){line + head, t->text.len - t->event_line - head});
 }

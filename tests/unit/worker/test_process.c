@@ -136,11 +136,25 @@ static void inherits_three_descriptors_and_no_more(void **state)
     assert_string_equal(c.out[0], "0 1 2 3 /dev/null\n"); /* ls has the folder as 3 */
 }
 
+/* What this test was started with; a build machine often gives its jobs one above 0. */
+static int own_oom_score(void)
+{
+    FILE *file = fopen("/proc/self/oom_score_adj", "re");
+    int score = 0;
+
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%d", &score), 1);
+    fclose(file);
+    return score;
+}
+
 static void signals_group_and_oom_score(void **state)
 {
     struct child c;
     char expected[64];
     struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
+    unsigned long long blocked, ignored;
+    int score;
 
     (void)state;
     sigaction(SIGPIPE, &ignore, &before);
@@ -153,7 +167,12 @@ static void signals_group_and_oom_score(void **state)
              process_pid(c.process));
     rig_until(&rig, has_exited, &c);
     sigaction(SIGPIPE, &before, NULL);
-    assert_memory_equal(c.out[0], "0000000000000000 0000000000000000 100\n", 38);
+    assert_int_equal(sscanf(c.out[0], "%16llx %16llx %d\n", &blocked, &ignored, &score), 3);
+    assert_int_equal(blocked, 0);
+    /* 32 and 33 are the C library's own, out of reach of sigaction(); what GNU make starts with
+     * posix_spawn() comes with 32 ignored. */
+    assert_int_equal(ignored & ~(3ULL << 31), 0);
+    assert_int_equal(score, own_oom_score() < 900 ? own_oom_score() + 100 : 1000);
     assert_non_null(strstr(c.out[0], expected));
     assert_string_equal(c.out[0] + c.out_len[0] - 3, "\n0\n"); /* no core dump */
 }
