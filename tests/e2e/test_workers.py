@@ -58,7 +58,8 @@ def test_engine_that_exits_at_once(managed, cpu, script, words):
     assert eventually(lambda: gateway.tiers()["cpu"]["restarts"] >= 1, 5)
     for _ in range(3):
         assert gateway.chat().tier == "remote"
-    assert re.search(words, sentence_of(gateway), re.I), sentence_of(gateway)
+    # Between two pauses it is starting again, and says so.
+    assert eventually(lambda: re.search(words, sentence_of(gateway), re.I), 5), gateway.log()
     assert eventually(lambda: gateway.tiers()["cpu"]["state"] in ("backoff", "failed"), 5)
     assert gateway.tiers()["cpu"]["restarts"] <= 6, "a restart storm"
 
