@@ -228,6 +228,11 @@ static void card_find(void)
                        snapshot->settings.hidden ? "hidden" : "not readable");
         sim_card_close(plugin_view);
         plugin_view = NULL;
+    } else if (snapshot->faults.lost) {
+        /* As a real driver does: the device is listed and gives nothing. Said here, because the
+         * engine's own words for it are those of an exception. */
+        sim_plugin_log("device lost: card %s gives no memory until it is reset",
+                       card_name_wanted());
     }
     free(snapshot);
 }
