@@ -100,12 +100,12 @@ def run_e2e():
     report = os.path.join(ROOT, "build", "e2e.xml")
     if os.path.exists(report):
         os.unlink(report)
-    # The tests mostly wait, so twice as many at a time as there are cores. What must not run beside
-    # its like carries @pytest.mark.xdist_group("name").
+    # The tests mostly wait, so twice as many at a time as there are cores. Which ones never run side
+    # by side is said in tests/e2e/conftest.py.
     workers = os.environ.get("FAILSOFT_TEST_WORKERS") or str(min(8, 2 * (os.cpu_count() or 2)))
     status = subprocess.run(
         [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}",
-         "-n", workers, "--dist", "loadgroup",
+         "-n", workers, "--dist", "loadscope",
          *os.environ.get("PYTEST_ARGS", "").split(), os.path.join(ROOT, "tests", "e2e")],
         stdin=subprocess.DEVNULL, cwd=ROOT, check=False,
         env=dict(os.environ, PYTHONDONTWRITEBYTECODE="1")).returncode
