@@ -11,6 +11,9 @@ CONFIG ?=
 PORT ?= 8080
 export CONFIG PORT
 
+# Tests close with `N passed, N failed`; a build that fails does so too.
+OR_NONE = || { echo '0 passed, 1 failed'; exit 1; }
+
 help:
 	@echo 'failsoft: a checked second way to run behind every local AI request'
 	@echo
@@ -34,22 +37,22 @@ run: build
 	@setup/run.sh
 
 test:
-	@setup/packages.sh build test
-	@setup/libs.sh
-	@setup/build.sh build
-	@setup/build.sh build-asan
+	@setup/packages.sh build test $(OR_NONE)
+	@setup/libs.sh $(OR_NONE)
+	@setup/build.sh build $(OR_NONE)
+	@setup/build.sh build-asan $(OR_NONE)
 	@setup/test.sh unit e2e
 
 unit:
-	@setup/packages.sh build test
-	@setup/libs.sh
-	@setup/build.sh build-asan
+	@setup/packages.sh build test $(OR_NONE)
+	@setup/libs.sh $(OR_NONE)
+	@setup/build.sh build-asan $(OR_NONE)
 	@setup/test.sh unit
 
 e2e:
-	@setup/packages.sh build
-	@setup/libs.sh
-	@setup/build.sh build
+	@setup/packages.sh build $(OR_NONE)
+	@setup/libs.sh $(OR_NONE)
+	@setup/build.sh build $(OR_NONE)
 	@setup/test.sh e2e
 
 lint:
