@@ -154,7 +154,7 @@ def test_load_over_capacity_fails_in_the_engines_words(card, start_engine, room,
     assert engine.process.returncode == 1
     assert "SIM0 (simulated): allocating" in engine.log
     assert words in engine.log
-    assert "failed to load model" in engine.log
+    assert "load_model: failed to " in engine.log
     shown = gpu0.show()
     assert shown["counters"]["allocations_failed"] >= 1
 
