@@ -170,3 +170,46 @@ def test_full_queue_goes_on_or_is_refused(start_gateway, gpu, cpu):
     assert one.read_body().complete and two.read_body().complete
     one.close()
     two.close()
+
+
+def test_probe_whose_client_leaves_is_given_back(start_gateway, gpu, cpu):
+    """F76: a cancelled probe must not leave the worker half open for ever."""
+    gateway = start_gateway(two_tiers(gpu, cpu, first_event_timeout="30s"))
+    gpu.always(CHAT, [{"rst": True}])
+    while gateway.tiers()["gpu"]["availability"] == "available":
+        gateway.chat()
+    gpu.always(CHAT, [{"silence": True}])
+    seen = len(gpu.posts())
+    probe = None
+
+    def took():  # the hold has to pass before one request is let through
+        nonlocal probe
+        probe = gateway.start_chat()
+        if eventually(lambda: len(gpu.posts()) > seen, 0.1):
+            return True
+        probe.close()
+        return False
+
+    assert eventually(took, 5)
+    assert gateway.tiers()["gpu"]["availability"] == "probing"
+    probe.close()
+    gpu.wait_request(CHAT, seen + 1).wait_closed(GONE_S)
+    gpu.route(CHAT, gpu._chat)
+    assert eventually(lambda: gateway.chat().tier == "gpu", 3, 0.05)
+    assert gateway.tiers()["gpu"]["availability"] == "available"
+
+
+def test_stall_of_one_request_does_not_end_another(start_gateway, gpu, cpu):
+    """Two streams on one worker: one stops making progress, the other goes on to its end."""
+    gateway = start_gateway(two_tiers(gpu, cpu, first_event_timeout="700ms",
+                                      stall_timeout="700ms"))
+    slow = {"repeat": {"times": 12, "steps": [{"delta": "b"}, {"pause": 0.1}]}}
+    gpu.script(CHAT, [[HEAD, {"role": True}, {"delta": "a"}, {"silence": True}],
+                      [HEAD, {"role": True}, slow, {"finish": "stop"}, {"done": True}]])
+    first = gateway.start_chat()
+    first.read_head()
+    second = gateway.start_chat()
+    assert "error" in first.read_body().data()[-1]
+    assert second.read_reply().text() == "b" * 12
+    first.close()
+    second.close()

@@ -211,7 +211,9 @@ def test_f104_a_413_of_the_worker_is_passed_on(gateway, gpu, cpu):
 
 def settled_counts(gateway, gpu, cpu):
     assert cpu.posts() == [], "the race was taken for a fault"
-    assert gateway.tiers()["gpu"]["consecutive_failures"] == 0
+    for name in ("chat", "embed"):
+        told = gateway.tiers(name)["gpu"]
+        assert (told["consecutive_failures"], told["attempts_failed"]) == (0, 0)
 
 
 def test_f106_closed_after_five_requests(gateway, gpu, cpu):
@@ -237,6 +239,21 @@ def test_f106_closed_just_as_the_request_arrives(gateway, gpu, cpu, streamed):
         reply = gateway.chat(stream=streamed)
         assert reply.status == 200 and reply.tier == "gpu"
         gpu.drop_requests = 0
+    settled_counts(gateway, gpu, cpu)
+
+
+def test_f106_every_kept_connection_is_dead(gateway, gpu, cpu):
+    """A worker that was restarted leaves several behind: the second try takes a fresh one."""
+    gpu.always(CHAT, [HEAD, {"gate": "all"}, *stream("a")[1:]])
+    together = [gateway.start_chat() for _ in range(6)]
+    gpu.wait_request(CHAT, 6)
+    gpu.gate("all").set()
+    for client in together:
+        assert client.read_reply().status == 200
+        client.close()
+    gpu.drop_only_reused, gpu.drop_requests = True, 6
+    for _ in range(6):
+        assert gateway.chat().tier == "gpu"
     settled_counts(gateway, gpu, cpu)
 
 

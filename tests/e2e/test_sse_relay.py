@@ -189,7 +189,7 @@ def test_f90_a_64_mib_line_costs_bounded_memory(start_gateway, gpu, cpu, first, 
 @pytest.mark.parametrize("streamed", [True, False])
 def test_f90_endless_stream_of_comments_is_no_progress(gateway, gpu, streamed):
     gpu.always(CHAT, [HEAD, {"role": True},
-                      {"repeat": {"times": 400, "steps": [{"send": ": ping\n\n"},
+                      {"repeat": {"times": 3000, "steps": [{"send": ": ping\n\n"},
                                                           {"pause": 0.01}]}},
                       {"silence": True}])
     reply = gateway.chat(stream=streamed)
