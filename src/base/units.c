@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 __extension__ typedef unsigned __int128 units_wide;
 
@@ -128,7 +129,7 @@ int units_parse_percent(const char *text, uint32_t *ret_hundredths)
 {
     static const struct units_unit percent_units[] = {{"%", 100}, {NULL, 0}};
     uint64_t hundredths;
-    struct span whole = span_trim(span_from_str(text));
+    struct span whole = span_trim((struct span){text, strlen(text)});
     if (whole.len == 0 || whole.ptr[whole.len - 1] != '%')
         return -EINVAL;
     int r = parse_with_unit(text, percent_units, &hundredths);

@@ -248,9 +248,13 @@ static int on_start(struct builder *b, const yaml_event_t *e, enum document_kind
 
 static int on_end(struct builder *b)
 {
-    struct frame *f = &b->stack[--b->depth];
-    int r = remember_anchor(b, f->anchor, f->node);
+    struct frame *f;
+    int r;
 
+    if (b->depth == 0)
+        return -EINVAL; /* libyaml lets no end come without its start; the stack relies on it */
+    f = &b->stack[--b->depth];
+    r = remember_anchor(b, f->anchor, f->node);
     return r < 0 ? r : place(b, f->node);
 }
 
