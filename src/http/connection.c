@@ -37,7 +37,9 @@ static struct http_exchange *of_parser(llhttp_t *p)
 
 static int on_url(llhttp_t *p, const char *at, size_t n)
 {
-    return buf_append(&of_parser(p)->target, at, n) < 0 ? HPE_USER : 0;
+    struct http_exchange *x = of_parser(p);
+    x->target_too_long = buf_append(&x->target, at, n) < 0;
+    return x->target_too_long ? HPE_USER : 0;
 }
 
 static int on_field_name(llhttp_t *p, const char *at, size_t n)
@@ -170,6 +172,7 @@ static void connection_reset_for_next(struct http_exchange *x)
     llhttp_reset(&x->parser);
     response_reset(x);
     x->user = NULL;
+    x->target_too_long = false;
     x->headers_complete = false;
     x->message_complete = false;
     x->head_request = false;
@@ -212,7 +215,6 @@ void connection_refuse(struct http_exchange *x, int status, const char *message)
 
 static void connection_refuse_parse(struct http_exchange *x, llhttp_errno_t error)
 {
-    struct http_server *s = x->server;
     if (error != HPE_USER && error != HPE_CB_CHUNK_HEADER) {
         const char *reason = llhttp_get_error_reason(&x->parser);
         /* The parser says "invalid version" for a line ending that it does not like, too. */
@@ -223,8 +225,7 @@ static void connection_refuse_parse(struct http_exchange *x, llhttp_errno_t erro
         return;
     }
     if (!x->headers_complete) {
-        bool target = x->target.len + 1024 > s->limits.head_bytes && x->fields.count == 0;
-        connection_refuse(x, target ? 414 : 431, "the request head is too large");
+        connection_refuse(x, x->target_too_long ? 414 : 431, "the request head is too large");
         return;
     }
     connection_refuse(x, 413, "the request body is larger than the limit");
@@ -327,7 +328,10 @@ static void connection_feed(struct http_exchange *x, const char *data, size_t le
         data += used;
         len -= used;
         if (!connection_count_bytes(x, used)) {
-            connection_refuse(x, x->headers_complete ? 400 : 431, "too many bytes of framing");
+            if (x->state == CONNECTION_STATE_HEAD)
+                connection_refuse(x, 431, "the request head is too large");
+            else
+                connection_refuse(x, 400, "too many bytes of framing");
             break;
         }
         if (x->state == CONNECTION_STATE_HEAD && x->headers_complete) {

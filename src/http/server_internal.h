@@ -54,9 +54,10 @@ struct http_exchange {
     bool http_1_0;
     bool begun, chunked, head_pending, ended, pause_asked, last_chunk_sent;
     bool message_complete, headers_complete;
-    bool handler_has_it; /* on_head was called and neither end nor on_gone happened */
-    bool refused;        /* over the connection limit: not counted, answers 503 */
-    int64_t body_left;   /* of a response with Content-Length */
+    bool target_too_long; /* 414 instead of 431 */
+    bool handler_has_it;  /* on_head was called and neither end nor on_gone happened */
+    bool refused;         /* over the connection limit: not counted, answers 503 */
+    int64_t body_left;    /* of a response with Content-Length */
 };
 
 struct http_server {

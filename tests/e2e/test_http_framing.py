@@ -122,10 +122,11 @@ def test_rest_of_a_body_longer_than_said_is_no_request(gateway, gpu):
     ("GET /v1/models HTTP/1.1\r\nHost: a\r\nX-Long: %s\r\n\r\n" % ("x" * 5000), [431]),
     ("GET /v1/models HTTP/1.1\r\nHost: a\r\n%s\r\n" % ("X: y\r\n" * 700), [431]),
     ("GET /v1/models HTTP/1.1\r\nHost: a\r\n%s\r\n" % ("X: y\r\n" * 200), [431]),
-    ("GET /%s HTTP/1.1\r\nHost: a\r\n\r\n" % ("x" * 5000), [414, 431]),
+    ("GET /%s HTTP/1.1\r\nHost: a\r\n\r\n" % ("x" * 5000), [414]),
+    ("GET /%s HTTP/1.1\r\nHost: a\r\nX: %s\r\n\r\n" % ("x" * 3000, "x" * 3000), [431]),
     ("GET /v1/models HTTP/1.1\r\nHost: a\r\nX-%s: y\r\n\r\n" % ("x" * 5000), [431]),
     ("GET /v1/models HTTP/1.1\r\nHost: a\r\nX-Endless: %s" % ("x" * 200000), [431]),
-], ids=["value", "bytes-in-fields", "number-of-fields", "target", "name", "endless"])
+], ids=["value", "bytes-in-fields", "number-of-fields", "target", "target-and-value", "name", "endless"])
 def test_oversize_heads(gateway, what, status):
     with Client(gateway.port) as client:
         client.send_or_refused(what.encode())

@@ -189,6 +189,45 @@ static void a_body_over_the_limit_is_refused_before_it_is_read(void **state)
     close(fd);
 }
 
+/* What is too long is named by what it is, not by how the bytes happened to arrive. */
+static void a_head_over_the_limit_says_what_is_too_long(void **state)
+{
+    static const struct {
+        int target, value;
+        const char *status;
+    } cases[] = {
+        {4100, 10, "HTTP/1.1 414 "},
+        {3500, 4100, "HTTP/1.1 431 "},
+        {10, 4100, "HTTP/1.1 431 "},
+        {3500, 3500, "HTTP/1.1 431 "}, /* neither by itself, but both together */
+    };
+    struct rig *rig = *state;
+    char long_text[4101], head[10000];
+    memset(long_text, 'x', sizeof(long_text));
+    rig->limits.head_bytes = 4096;
+    start(rig);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        int n = snprintf(head, sizeof(head), "GET /%.*s HTTP/1.1\r\nHost: a\r\nX: %.*s\r\n\r\n",
+                         cases[i].target, long_text, cases[i].value, long_text);
+        for (int step = n; step > 0; step = step == n ? 40 : 0) {
+            int fd = dial(rig);
+            for (int at = 0; at < n; at += step) {
+                char part[10000];
+                snprintf(part, sizeof(part), "%.*s", step, head + at);
+                rig_send_text(&rig->loop, fd, part);
+                uv_run(&rig->loop, UV_RUN_NOWAIT);
+            }
+            struct buf in;
+            buf_init(&in, 65536);
+            assert_true(rig_receive_to_end(&rig->loop, fd, &in));
+            assert_int_equal(span_find(buf_span(&in), span_from_str(cases[i].status)), 0);
+            buf_free(&in);
+            close(fd);
+        }
+    }
+    assert_int_equal(rig->heads, 0);
+}
+
 static void continue_is_sent_only_when_the_body_is_wanted(void **state)
 {
     struct rig *rig = *state;
@@ -286,6 +325,7 @@ int main(void)
         SERVER_TEST(a_slow_client_pauses_the_writer),
         SERVER_TEST(a_client_that_leaves_is_noticed_while_nothing_is_written),
         SERVER_TEST(a_body_over_the_limit_is_refused_before_it_is_read),
+        SERVER_TEST(a_head_over_the_limit_says_what_is_too_long),
         SERVER_TEST(continue_is_sent_only_when_the_body_is_wanted),
         SERVER_TEST(a_client_over_the_limit_gets_an_answer),
         SERVER_TEST(fewer_bytes_than_announced_is_a_cut),
