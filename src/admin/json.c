@@ -64,18 +64,16 @@ const char *admin_service_state(const struct gateway_snapshot *s, const char *se
 {
     bool first = true;
     bool first_proven = false;
-    bool any_proven = false;
+    bool any_promising = false;
 
     for (size_t i = 0; i < s->tier_count; i++) {
         if (strcmp(s->tiers[i].service, service) != 0)
             continue;
-        if (s->tiers[i].proven) {
-            any_proven = true;
-            first_proven |= first;
-        }
+        any_promising |= s->tiers[i].promising;
+        first_proven |= first && s->tiers[i].proven;
         first = false;
     }
-    if (!any_proven)
+    if (!any_promising)
         return "unavailable";
     return first_proven ? "ready" : "degraded";
 }

@@ -68,10 +68,10 @@ static const struct http_server_handler server_handler = {
     .on_refused = answer_refused,
 };
 
-static void on_tick_closed(uv_handle_t *handle)
+static void on_timer_closed(uv_handle_t *handle)
 {
     struct gateway *g = handle->data;
-    g->tick_closed = true;
+    g->timers_open--;
     gateway_check_stopped(g);
 }
 
@@ -95,6 +95,14 @@ static void gateway_free(struct gateway *g)
     free(g);
 }
 
+static void close_timers(struct gateway *g)
+{
+    uv_timer_stop(&g->tick);
+    uv_timer_stop(&g->recheck);
+    uv_close((uv_handle_t *)&g->tick, on_timer_closed);
+    uv_close((uv_handle_t *)&g->recheck, on_timer_closed);
+}
+
 /* No request is left: let go of everything else. */
 static void gateway_let_go(struct gateway *g)
 {
@@ -106,13 +114,13 @@ static void gateway_let_go(struct gateway *g)
     LIST_FOR_EACH(node, &g->workers)
     gateway_worker_stop(LIST_ENTRY(node, struct gateway_worker, node));
     generation_unref(last);
-    uv_timer_stop(&g->tick);
-    uv_close((uv_handle_t *)&g->tick, on_tick_closed);
+    close_timers(g);
 }
 
 void gateway_check_stopped(struct gateway *g)
 {
-    if (!g->stopping || g->current || !g->server_closed || !g->tick_closed || g->workers_open > 0)
+    if (!g->stopping || g->current || !g->server_closed || g->timers_open > 0 ||
+        g->workers_open > 0)
         return;
     void (*on_stopped)(void *) = g->on_stopped;
     void *ctx = g->on_stopped_ctx;
@@ -196,12 +204,14 @@ int gateway_start(uv_loop_t *loop, struct config *config, const struct gateway_o
     }
     uv_timer_init(loop, &g->tick);
     g->tick.data = g;
+    recheck_init(g);
+    g->timers_open = 2;
     r = generation_create(g, config, &g->current);
     if (r < 0) {
         *ret_what = "workers";
         g->stopping = true;
         http_server_close(g->server, on_server_closed, g);
-        uv_close((uv_handle_t *)&g->tick, on_tick_closed);
+        close_timers(g);
         return r;
     }
     *ret_gateway = g;

@@ -57,6 +57,9 @@ struct gateway_worker {
     uint64_t attempts_total, attempts_failed;
     struct histogram first_event;
     bool stopping;
+    bool answers;                   /* suspended and external: somebody listens there again */
+    struct http_call *recheck_call; /* the look at it, see recheck.c */
+    uint64_t recheck_started_ms;
 };
 
 /* Lives as long as the gateway, over reloads, by name. */
@@ -171,6 +174,7 @@ struct gateway {
     struct gateway_options options;
     struct http_server *server;
     uv_timer_t tick;
+    uv_timer_t recheck;
     /*
      * Events of one read, gathered for one write. One for all requests: it is filled and emptied
      * within one callback.
@@ -187,7 +191,8 @@ struct gateway {
     char id_prefix[16]; /* of request ids: fs-SEED- */
     uint64_t config_generation;
     char *config_error;
-    bool stopping, forced, server_closed, tick_closed;
+    bool stopping, forced, server_closed;
+    unsigned timers_open;
     uint64_t stop_deadline_ms;
     unsigned workers_open;
     void (*on_stopped)(void *ctx);
@@ -215,6 +220,12 @@ void gateway_worker_pump(struct gateway_worker *w);
 void gateway_worker_explain(const struct gateway_worker *w, char *out, size_t out_size);
 /* Applies a classified fault: counters, availability, whole-device faults, restarts. */
 void gateway_worker_fault(struct gateway_worker *w, uint64_t owner, const struct fault *fault);
+
+/* recheck.c: whether a suspended external worker answers again, for the status pages. */
+void recheck_init(struct gateway *g);
+void recheck_worker_suspended(struct gateway_worker *w);
+/* Before its worker is stopped or freed. */
+void recheck_worker_gone(struct gateway_worker *w);
 
 /* gateway.c */
 void gateway_start_tick(struct gateway *g);

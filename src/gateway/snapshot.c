@@ -37,6 +37,14 @@ static bool tier_is_proven(const struct gateway_tier *tier, uint64_t now_ms)
            tier->worker->availability.state == AVAILABILITY_STATE_AVAILABLE;
 }
 
+/* Promising: proven, or suspended and seen to be there again: the next request will tell. */
+static bool tier_is_promising(const struct gateway_tier *tier, uint64_t now_ms)
+{
+    const struct gateway_worker *w = tier->worker;
+    bool there = w->worker && (worker_is_managed(w->worker) || w->answers);
+    return tier_is_proven(tier, now_ms) || (there && tier_serves(tier, now_ms));
+}
+
 static void fill_tier(const struct gateway *g, const struct gateway_service *s,
                       const struct gateway_tier *tier, struct snapshot_texts *texts,
                       struct gateway_tier_snapshot *out)
@@ -57,6 +65,7 @@ static void fill_tier(const struct gateway *g, const struct gateway_service *s,
         .availability = availability_state_name(w->availability.state),
         .usable = tier_serves(tier, now_ms),
         .proven = tier_is_proven(tier, now_ms),
+        .promising = tier_is_promising(tier, now_ms),
         .reason = texts->reason,
         .retry_in_ms = availability_retry_in_ms(&w->availability, now_ms),
         .consecutive_failures = w->availability.consecutive,
@@ -112,7 +121,7 @@ static void fill_service(const struct gateway_counters *c, struct gateway_servic
     };
 }
 
-/* Ready: every service has a tier that is proven. Degraded: some first choice is not. */
+/* Ready: every service has a tier to go to. Degraded: some first choice is not proven. */
 static void judge(const struct gateway *g, struct gateway_snapshot *out)
 {
     uint64_t now_ms = uv_now(g->loop);
@@ -121,7 +130,7 @@ static void judge(const struct gateway *g, struct gateway_snapshot *out)
         const struct gateway_service *s = &g->current->services[i];
         bool any = false;
         for (size_t t = 0; t < s->tier_count; t++)
-            any |= tier_is_proven(&s->tiers[t], now_ms);
+            any |= tier_is_promising(&s->tiers[t], now_ms);
         out->ready &= any;
         out->degraded |= s->tier_count > 0 && !tier_is_proven(&s->tiers[0], now_ms);
     }

@@ -35,6 +35,7 @@ struct gateway_tier_snapshot {
     const char *availability; /* available, suspended, probing */
     bool usable;              /* may be given a request now, be it as the probe */
     bool proven;              /* usable, and its last attempt did not fail */
+    bool promising;           /* proven, or seen to be there again: the next request will tell */
     const char *reason;       /* why it is not available; "" when it is */
     uint64_t state_age_ms;
     uint64_t retry_in_ms; /* when suspended or in back-off: until the next try; else 0 */

@@ -60,6 +60,7 @@ static const struct worker_events events = {
 
 static void worker_free(struct gateway_worker *w)
 {
+    recheck_worker_gone(w);
     list_remove(&w->node);
     worker_destroy(w->worker);
     free(w->service);
@@ -134,6 +135,7 @@ void gateway_worker_stop(struct gateway_worker *w)
     if (w->stopping || !w->worker)
         return;
     w->stopping = true;
+    recheck_worker_gone(w);
     worker_stop(w->worker, on_stopped, w);
 }
 
@@ -211,6 +213,7 @@ static void suspend_device(struct gateway_worker *from, const struct fault *faul
             continue;
         /* 0 is nobody's id: it can never end a probe that is under way. */
         if (availability_fault(&w->availability, 0, true, uv_now(g->loop))) {
+            recheck_worker_suspended(w);
             snprintf(w->fault_text, sizeof(w->fault_text), "%s (seen by %s/%s)", fault->reason,
                      from->service, from->tier);
             if (w->worker && worker_is_managed(w->worker))
@@ -231,9 +234,11 @@ void gateway_worker_fault(struct gateway_worker *w, uint64_t owner, const struct
     w->attempts_failed++;
     bool at_once = fault->class == FAULT_DEVICE_LOST || fault->class == FAULT_DRIVER;
     bool suspended = availability_fault(&w->availability, owner, at_once, now_ms);
-    if (suspended)
+    if (suspended) {
+        recheck_worker_suspended(w);
         log_warning("worker", "%s/%s: suspended for %" PRIu64 " ms after %s", w->service, w->tier,
                     availability_retry_in_ms(&w->availability, now_ms), w->fault_text);
+    }
     if (!w->worker)
         return;
     if (fault->class == FAULT_ENGINE_DEAD)

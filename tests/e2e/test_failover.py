@@ -305,8 +305,6 @@ def test_f73_no_state_without_a_way_out(gateway, gpu, cpu):
     assert gateway.tiers()["gpu"]["availability"] == "available"
 
 
-@pytest.mark.xfail(strict=True, reason="known: an external worker that is back is only noticed by a "
-                   "request, so who waits for /readyz before sending one waits for ever")
 def test_f73_readiness_comes_back_without_a_request(gateway, gpu, cpu):
     gpu.stop()
     cpu.stop()
