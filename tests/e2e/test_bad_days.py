@@ -296,7 +296,8 @@ def test_large_body_is_held_once(start_gateway, gpu, cpu):
 def test_many_idle_streams_are_cheap(start_gateway, gpu, cpu):
     if is_sanitized():
         pytest.skip("a sanitizer's idea of memory is another")
-    gateway = start_gateway(two_tiers(gpu, cpu, stall_timeout="30s"))
+    gateway = start_gateway(two_tiers(gpu, cpu, first_event_timeout="30s",
+                                      stall_timeout="30s"))
     gpu.always(CHAT, [HEAD, {"role": True}, {"delta": "a"}, {"gate": "go"}, {"finish": "stop"},
                       {"done": True}])
     warm = [gateway.start_chat() for _ in range(20)]
