@@ -15,7 +15,7 @@ from rig_config import gateway_config
 from rig_engine import find_engine_files
 from rig_gateway import Gateway, eventually
 
-pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(120), pytest.mark.xdist_group("engine")]
+pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(120)]
 
 ASK = {"model": "chat", "temperature": 0, "seed": 1, "max_tokens": 8,
        "messages": [{"role": "user", "content": "Say hello."}]}
