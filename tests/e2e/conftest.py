@@ -17,7 +17,7 @@ from rig_gateway import Gateway, binary  # noqa: E402
 
 CASES = HERE.parent / "cases"
 TEST_DEADLINE_S = 45
-ENGINE_FILES = {"test_real_engine.py", "test_sim_engine.py"}
+ENGINE_FILES = {"test_real_engine.py", "test_rpc_device.py", "test_sim_engine.py"}
 
 
 def pytest_configure(config):
