@@ -116,14 +116,26 @@ static void server_discard_closed(uv_handle_t *handle)
     free(handle);
 }
 
-/* Accepts and drops: not even the answer of refusal has room. */
+/*
+ * Accepts and closes, with a word on the way: what has arrived is read first, or the reset that
+ * follows unread bytes would overtake it. Nothing is kept and nothing is waited for.
+ */
 static void server_accept_and_drop(struct http_server *s)
 {
+    static const char busy[] = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"
+                               "Content-Length: 21\r\nConnection: close\r\n\r\n"
+                               "too many connections\n";
     uv_tcp_t *tcp = malloc(sizeof(*tcp));
     if (!tcp)
         return;
     uv_tcp_init(s->loop, tcp);
-    (void)uv_accept((uv_stream_t *)&s->tcp, (uv_stream_t *)tcp);
+    int fd;
+    if (uv_accept((uv_stream_t *)&s->tcp, (uv_stream_t *)tcp) == 0 &&
+        uv_fileno((uv_handle_t *)tcp, &fd) == 0) {
+        (void)recv(fd, s->read_buffer, HTTP_SERVER_READ_BYTES, MSG_DONTWAIT);
+        (void)send(fd, busy, sizeof(busy) - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        (void)shutdown(fd, SHUT_WR);
+    }
     uv_close((uv_handle_t *)tcp, server_discard_closed);
 }
 

@@ -142,6 +142,9 @@ int worker_options_from_config(const struct config *config, const struct config_
     o.stop_grace_ms = tier->stop_grace_ms;
     o.backoff_ms = tier->restart.backoff_ms;
     o.backoff_max_ms = tier->restart.backoff_max_ms;
+    /* Longer than any back-off, and not out of proportion to what was asked for. */
+    if (o.failed_pause_ms > 2 * o.backoff_max_ms)
+        o.failed_pause_ms = 2 * o.backoff_max_ms;
     o.settled_ms = tier->restart.settled_ms;
     options_fill_device(&o, tier);
 
