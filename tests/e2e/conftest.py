@@ -3,6 +3,7 @@ its own fakes, a deadline, and the checks of Gateway.finish() when it ends."""
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,22 @@ from rig_gateway import Gateway, binary  # noqa: E402
 CASES = HERE.parent / "cases"
 TEST_DEADLINE_S = 45
 ENGINE_FILES = {"test_real_engine.py", "test_rpc_device.py", "test_sim_engine.py"}
+SIM_DIR = pytest.StashKey()
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "real_engine: needs llama-server and the models")
+    # Simulated cards in a folder of this run: no other run, and nobody who tidies up, is in the way.
+    # The processes that xdist starts get it from here.
+    if "FAILSOFT_SIM_DIR" not in os.environ:
+        shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        config.stash[SIM_DIR] = tempfile.TemporaryDirectory(prefix="failsoft-e2e-", dir=shared)
+        os.environ["FAILSOFT_SIM_DIR"] = config.stash[SIM_DIR].name
+
+
+def pytest_unconfigure(config):
+    if SIM_DIR in config.stash:
+        config.stash[SIM_DIR].cleanup()
 
 
 def pytest_collection_modifyitems(items):
