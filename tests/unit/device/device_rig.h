@@ -1,0 +1,37 @@
+/*
+ * What the tests of telemetry share: a fake tree of their own, and the stub of NVML.
+ */
+#ifndef FAILSOFT_TESTS_DEVICE_RIG_H
+#define FAILSOFT_TESTS_DEVICE_RIG_H
+
+#include "tests/unit/unit.h"
+
+#include "device/source.h"
+#include "tests/fakes/stub_nvml.h"
+
+#define MIB (1024ull * 1024ull)
+#define GIB (1024ull * MIB)
+
+/* cmocka set-up and tear-down: an empty folder, and the stub as at the start. */
+int rig_setup(void **state);
+int rig_teardown(void **state);
+
+extern char rig_root[64];
+/* PROC, SYS and CGROUP below the folder (proc, sys, cgroup), the stub, `kmsg` in the folder. */
+extern struct device_roots rig_roots;
+extern struct stub_nvml *rig_nvml;
+
+/* Writes a file below the folder, with the folders above it. */
+void rig_put(const char *path, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void rig_put_bytes(const char *path, const void *bytes, size_t n);
+void rig_remove(const char *path);
+void rig_link(const char *path, const char *target);
+
+/* PROC/meminfo; available_bytes UINT64_MAX leaves the line out. */
+void rig_meminfo(uint64_t total_bytes, uint64_t available_bytes);
+
+/* Opens a source, takes one sample and closes it, as a sampler does. Returns sample()'s result. */
+int rig_sample(const struct device_source_ops *ops, const struct device_spec *spec,
+               struct device_sample *ret);
+
+#endif
