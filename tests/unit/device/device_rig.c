@@ -15,20 +15,24 @@
 char rig_root[64];
 struct device_roots rig_roots;
 struct stub_nvml *rig_nvml;
-static void *stub_handle;
+
+struct stub_nvml *rig_open_stub(const char *path)
+{
+    struct stub_nvml *(*state)(void);
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    void *symbol;
+
+    if (handle == NULL)
+        fail_msg("%s", dlerror());
+    symbol = dlsym(handle, "stub_nvml_state");
+    memcpy(&state, &symbol, sizeof(symbol));
+    dlclose(handle); /* and not unloaded: its state stays */
+    return state();
+}
 
 static void load_stub(void)
 {
-    struct stub_nvml *(*state)(void);
-    void *symbol;
-
-    if (stub_handle == NULL)
-        stub_handle = dlopen(STUB_NVML_PATH, RTLD_NOW | RTLD_LOCAL);
-    if (stub_handle == NULL)
-        fail_msg("%s", dlerror());
-    symbol = dlsym(stub_handle, "stub_nvml_state");
-    memcpy(&state, &symbol, sizeof(symbol));
-    rig_nvml = state();
+    rig_nvml = rig_open_stub(STUB_NVML_PATH);
     pthread_mutex_lock(&rig_nvml->lock);
     rig_nvml->init = rig_nvml->handle = rig_nvml->memory_v1 = rig_nvml->memory_v2 = 0;
     rig_nvml->processes_v1 = rig_nvml->processes_v2 = rig_nvml->processes_v3 = 0;

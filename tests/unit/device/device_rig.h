@@ -20,6 +20,8 @@ extern char rig_root[64];
 /* PROC, SYS and CGROUP below the folder (proc, sys, cgroup), the stub, `kmsg` in the folder. */
 extern struct device_roots rig_roots;
 extern struct stub_nvml *rig_nvml;
+/* The state of a build of the stub, which stays loaded. */
+struct stub_nvml *rig_open_stub(const char *path);
 
 /* Writes a file below the folder, with the folders above it. */
 void rig_put(const char *path, const char *format, ...) __attribute__((format(printf, 2, 3)));
