@@ -150,6 +150,9 @@ void attempt_start(struct gateway_request *r)
     a->retry_after_ms = -1;
     a->started_ms = now_ms;
     a->holds_slot = true;
+    if (r->attempts > 0 && r->tier_index != r->tier_before)
+        r->service->counters->failovers++;
+    r->tier_before = r->tier_index;
     r->attempts++;
     r->woken = false;
     w->running++;
@@ -236,7 +239,6 @@ static void retry_or_move_on(struct gateway_request *r, const struct failover_de
         r->loading |= 1U << r->tier_index;
     r->retries = 0;
     r->stale_retries = 0;
-    r->service->counters->failovers++;
     request_step(r, LIFECYCLE_EVENT_FAULT_NEXT);
 }
 
@@ -298,7 +300,7 @@ void attempt_timed_out(struct gateway_request *r)
 {
     struct attempt *a = &r->attempt;
     struct gateway_worker *w = a->worker;
-    if (a->ends_seen) {
+    if (a->mode == ATTEMPT_MODE_EVENTS && relay_is_complete(r)) {
         /* The answer is complete; only the worker's connection did not end. */
         relay_done(r);
         return;
@@ -458,7 +460,7 @@ static void on_fail(struct http_call *c, const struct http_call_failure *failure
     struct attempt *a = &r->attempt;
     a->call = NULL;
     request_enter(r);
-    if (a->mode == ATTEMPT_MODE_EVENTS && a->ends_seen) {
+    if (a->mode == ATTEMPT_MODE_EVENTS && relay_is_complete(r)) {
         /* All was said; how the connection ended afterwards does not matter. */
         relay_done(r);
         request_leave(r);

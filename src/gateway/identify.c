@@ -210,5 +210,6 @@ bool request_identify(struct gateway_request *r)
         return false;
     r->streamed = r->api->stream && r->route.framing != API_FRAMING_NONE;
     r->wants_progress = r->api->return_progress;
+    r->choices = r->api->n;
     return true;
 }

@@ -116,7 +116,8 @@ struct attempt {
     unsigned char mode; /* enum attempt_mode */
     bool want_assembly;
     bool first_output_seen;
-    bool ends_seen, finish_seen, tool_call_seen;
+    bool ends_seen, tool_call_seen;
+    unsigned finishes;  /* events with a finish reason; one a choice */
     unsigned char tail; /* enum attempt_tail: where the LF of a split CRLF goes */
     int status;
     int64_t retry_after_ms;
@@ -141,11 +142,13 @@ struct gateway_request {
     struct api_route route;
     struct api_request *api; /* freed at the commit point, with the body */
     unsigned tier_index;     /* of the running or waited-for attempt */
+    unsigned tier_before;    /* of the last attempt that was started */
     uint32_t excluded;       /* bit per tier: not to be tried again */
     uint32_t loading;        /* bit per excluded tier that only said that it loads */
     unsigned attempts, retries, stale_retries;
     bool retry_same; /* the next decision takes tier_index again */
     bool fresh_connection;
+    unsigned choices;    /* asked for */
     bool streamed;       /* the client gets events */
     bool wants_progress; /* it asked for the worker's progress reports */
     bool paused;         /* the client is slower than the worker */
@@ -274,6 +277,11 @@ void relay_body(struct gateway_request *r, struct span bytes);
 bool relay_flush(struct gateway_request *r);
 /* Gathers bytes for the next flush; they must stay valid until then. */
 void relay_gather(struct gateway_request *r, struct span bytes);
+/*
+ * All that an answer has was forwarded: its end mark, or the finish reason of every choice (some
+ * servers send no end mark; a connection that breaks between the two takes nothing away).
+ */
+bool relay_is_complete(const struct gateway_request *r);
 /* The message of the worker is complete (or nobody waits for its end). */
 void relay_done(struct gateway_request *r);
 /* Status, headers and what was held back. */

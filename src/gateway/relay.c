@@ -227,7 +227,7 @@ static bool relay_event(struct gateway_request *r, const struct framer_event *ev
         return true;
     }
     a->tool_call_seen |= facts.tool_call;
-    a->finish_seen |= facts.finish;
+    a->finishes += facts.finish;
     if (facts.ends_stream) {
         a->ends_seen = true;
         if (a->call)
@@ -239,7 +239,7 @@ static bool relay_event(struct gateway_request *r, const struct framer_event *ev
         return relay_progress(r, ev);
     bool committed = r->state == LIFECYCLE_STATE_RELAYING;
     if (!committed && a->ends_seen) {
-        if (!a->finish_seen && api_operation_generates(r->route.operation)) {
+        if (a->finishes == 0 && api_operation_generates(r->route.operation)) {
             /* Some servers say nothing but the end when they fail (F89). */
             relay_fault(r, SPAN_LIT("the stream ended without an answer"), 0);
             return false;
@@ -304,6 +304,12 @@ static bool relay_rest(struct gateway_request *r)
     return !last_word || (relay_event(r, &ev) && r->attempts == serial);
 }
 
+bool relay_is_complete(const struct gateway_request *r)
+{
+    const struct attempt *a = &r->attempt;
+    return a->ends_seen || (a->finishes > 0 && a->finishes >= r->choices);
+}
+
 void relay_done(struct gateway_request *r)
 {
     struct attempt *a = &r->attempt;
@@ -312,7 +318,7 @@ void relay_done(struct gateway_request *r)
         if (!relay_rest(r))
             goto out;
         bool needs_end = api_operation_generates(r->route.operation);
-        if (needs_end && !a->ends_seen && !a->finish_seen) {
+        if (needs_end && !relay_is_complete(r)) {
             struct fault_evidence evidence = {
                 .phase = a->first_output_seen ? FAULT_PHASE_STREAM : FAULT_PHASE_FIRST_EVENT,
                 .transport_error = -ECONNABORTED,

@@ -30,9 +30,9 @@ struct gguf_window {
     uint64_t cap_bytes;  /* no more of the file than this is read */
     uint64_t read_bytes; /* read so far */
     uint64_t hash;
-    int error;          /* negative errno of the source */
-    bool truncated;     /* the file is too short: needed_bytes is how long it should be */
-    bool capped;        /* more than cap_bytes were wanted */
+    int error;      /* negative errno of the source */
+    bool truncated; /* the file is too short: needed_bytes is how long it should be */
+    bool capped;    /* more than cap_bytes were wanted */
     uint64_t needed_bytes;
 };
 

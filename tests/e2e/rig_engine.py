@@ -92,7 +92,7 @@ class SimCard:
 
 def engine_config(files, card, **tier_options):
     """`chat` and `embed`, each managed on the simulated card and on the CPU."""
-    waits = {"first_event_timeout": "6s", "stall_timeout": "3s", "stop_grace": "2s",
+    waits = {"first_event_timeout": "12s", "stall_timeout": "4s", "stop_grace": "2s",
              # Long enough that a fault of a few seconds is not yet "never gets ready".
              "restart": {"backoff": "1s", "backoff_max": "4s", "settled": "1s"},
              "availability": {"hold": "300ms", "hold_max": "600ms"}} | tier_options

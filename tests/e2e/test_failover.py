@@ -170,6 +170,21 @@ def test_a_finished_stream_without_done_is_whole(gateway, gpu, cpu, finish):
     assert cpu.posts() == []
 
 
+@pytest.mark.parametrize("end", ["end", "fin"])
+def test_a_finish_reason_ends_its_own_choice_only(gateway, gpu, cpu, end):
+    """With two choices asked for, one finish reason is half an answer; both are all of it, also when
+    the connection then breaks before `[DONE]`."""
+    gpu.always(CHAT, [HEAD, {"role": True}, {"delta": "a"}, {"finish": "stop"}, {end: True}])
+    half = gateway.chat(stream=True, n=2)
+    assert any("error" in c for c in half.data())
+    gpu.always(CHAT, [HEAD, {"role": True}, {"delta": "a"}, {"finish": "stop"}, {"finish": "stop"},
+                      {end: True}])
+    whole = gateway.chat(stream=True, n=2)
+    assert finish_reasons(whole.data()) == ["stop", "stop"]
+    assert not any("error" in c for c in whole.data())
+    assert cpu.posts() == []
+
+
 def test_empty_answer_is_an_answer(gateway, gpu, cpu):
     """A model may end at once: a finish reason without text is done, not a fault."""
     gpu.always(CHAT, stream(""))
