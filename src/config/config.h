@@ -93,6 +93,7 @@ struct config_device {
     struct config_mark mark; /* of the name */
     int kind;                /* enum config_device_kind */
     uint64_t reserve_bytes;  /* 0: chosen (the larger of 512 MiB and 5 %) */
+    uint64_t back_after_ms;  /* room for this long: a worker that yielded is started again */
     uint32_t index;          /* which of the machine's devices of this kind, as its driver counts */
     char *card;              /* sim: name of the simulated card; the device's name by default */
     char *plugin;            /* sim: path of the engine plug-in; NULL: looked for beside failsoft */

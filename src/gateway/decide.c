@@ -45,7 +45,7 @@ bool tier_can_serve(const struct gateway_request *r, unsigned tier_index)
 
 static bool is_loading(const struct gateway_worker *w)
 {
-    if (!w->worker)
+    if (!w->worker || w->yielded)
         return false;
     enum worker_state state = worker_get_state(w->worker);
     return state == WORKER_STATE_STARTING || state == WORKER_STATE_LOADING;
@@ -133,8 +133,7 @@ static bool try_tier(struct gateway_request *r, unsigned i, uint64_t now_ms)
     struct gateway_worker *w = tier->worker;
     char why[320];
     gateway_worker_explain(w, why, sizeof(why));
-    bool usable = w->worker && worker_is_usable(w->worker) &&
-                  availability_ask(&w->availability, now_ms) != AVAILABILITY_VERDICT_NO;
+    bool usable = gateway_worker_may_serve(w);
     if (!usable) {
         if (!(r->excluded & (1U << i)))
             request_note_tier(r, i, why);

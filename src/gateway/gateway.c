@@ -113,6 +113,7 @@ static void gateway_let_go(struct gateway *g)
     http_server_close(g->server, on_server_closed, g);
     LIST_FOR_EACH(node, &g->workers)
     gateway_worker_stop(LIST_ENTRY(node, struct gateway_worker, node));
+    devices_stop(g);
     generation_unref(last);
     close_timers(g);
 }
@@ -191,6 +192,7 @@ int gateway_start(uv_loop_t *loop, struct config *config, const struct gateway_o
     list_init(&g->workers);
     list_init(&g->requests);
     list_init(&g->counters);
+    list_init(&g->devices);
     struct http_server_limits limits;
     server_limits(config, &limits);
     /* Listening comes first: a taken port must not start engines. */
@@ -206,8 +208,13 @@ int gateway_start(uv_loop_t *loop, struct config *config, const struct gateway_o
     g->tick.data = g;
     recheck_init(g);
     g->timers_open = 2;
-    r = generation_create(g, config, &g->current);
+    r = devices_start(g, config);
+    if (r < 0)
+        config_free(config);
+    else
+        r = generation_create(g, config, &g->current);
     if (r < 0) {
+        devices_stop(g);
         *ret_what = "workers";
         g->stopping = true;
         http_server_close(g->server, on_server_closed, g);
@@ -239,6 +246,9 @@ int gateway_reload(struct gateway *g, struct config *config, const char **ret_wa
     const struct config *old_config = g->current->config;
     if (strcmp(old_config->host, config->host) != 0 || old_config->port != config->port)
         *ret_warning = "`listen` changed: that takes a restart, the old address stays";
+    if (!devices_are_same(g, config))
+        *ret_warning =
+            "`devices` changed: their telemetry takes a restart, the old ones are watched";
     struct http_server_limits limits;
     server_limits(config, &limits);
     struct generation *fresh;

@@ -63,6 +63,12 @@ uint16_t gateway_port(const struct gateway *g);
 int gateway_snapshot_take(struct gateway *g, struct gateway_snapshot *ret);
 void gateway_snapshot_release(struct gateway_snapshot *s);
 
+/*
+ * Gives a device's memory back for a time: its managed workers take no new requests, and are stopped
+ * when their running ones have ended. 0 ends it: they come back when there is room. 0; -ENOENT.
+ */
+int gateway_device_yield(struct gateway *g, struct span name, uint64_t for_ms);
+
 /* Cancels a running request by its id. False: no such request. */
 bool gateway_cancel_request(struct gateway *g, struct span id);
 

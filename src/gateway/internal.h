@@ -17,13 +17,16 @@
 #include "api/route.h"
 #include "base/list.h"
 #include "config/config.h"
+#include "device/monitor.h"
 #include "gateway/gateway.h"
 #include "gateway/histogram.h"
 #include "http/client.h"
 #include "http/framer.h"
 #include "http/server.h"
 #include "policy/availability.h"
+#include "policy/ledger.h"
 #include "policy/lifecycle.h"
+#include "policy/pressure.h"
 #include "worker/fault.h"
 #include "worker/worker.h"
 
@@ -35,6 +38,21 @@ enum {
     GATEWAY_ERROR_BODY_BYTES = 64 * 1024, /* of a worker's error answer, kept to be read */
     GATEWAY_INSPECT_BYTES = 256 * 1024,   /* larger streamed events pass uninspected */
     GATEWAY_REQUEST_ID_BYTES = 32,
+};
+
+enum { GATEWAY_DEVICE_CLAIMS = 64 };
+
+struct gateway_device {
+    struct gateway *gateway;
+    struct list_node node; /* in gateway->devices */
+    char *name;
+    int kind; /* enum config_device_kind */
+    struct ledger ledger;
+    struct ledger_claim claims[GATEWAY_DEVICE_CLAIMS];
+    struct pressure pressure;
+    uint64_t back_after_ms;
+    uint64_t yield_until_ms;  /* by hand; 0: not */
+    char why[DEVICE_WHY_MAX]; /* what telemetry has to say; "" when all is well */
 };
 
 struct gateway_worker {
@@ -57,7 +75,15 @@ struct gateway_worker {
     uint64_t attempts_total, attempts_failed;
     struct histogram first_event;
     bool stopping;
-    bool answers;                   /* suspended and external: somebody listens there again */
+    bool answers;            /* suspended and external: somebody listens there again */
+    uint64_t claim;          /* in its device's ledger; LEDGER_CLAIM_NONE: none */
+    uint64_t measured_bytes; /* of its process on the device, at the last sample */
+    uint64_t need_bytes;     /* what it needs to be started again */
+    bool yielded;            /* gives its device's memory back: no new requests */
+    bool yield_stopped;      /* … and its process was told to end */
+    uint64_t yielded_ms;
+    char yield_text[200];
+    struct comeback comeback;
     struct http_call *recheck_call; /* the look at it, see recheck.c */
     uint64_t recheck_started_ms;
 };
@@ -187,7 +213,8 @@ struct gateway {
     const struct gateway_request *parts_owner;
     struct http_fields scratch; /* see scratch_fields() */
     struct generation *current;
-    struct list_node generations, workers, requests, counters;
+    struct list_node generations, workers, requests, counters, devices;
+    struct device_monitor *monitor; /* NULL without devices */
     unsigned request_count;
     uint64_t started_ms;
     uint64_t next_number;
@@ -217,12 +244,23 @@ void gateway_worker_unref(struct gateway_worker *w);
 /* Stops whatever the references say (shutdown). */
 void gateway_worker_stop(struct gateway_worker *w);
 bool gateway_worker_has_room(const struct gateway_worker *w);
+/* May be given a request now, be it as the probe; room is another question. */
+bool gateway_worker_may_serve(const struct gateway_worker *w);
 /* Wakes requests that wait for it: as many as there is room for, or all when it can take none. */
 void gateway_worker_pump(struct gateway_worker *w);
 /* Why it cannot be given a request now, in words; "" when it can. Into out. */
 void gateway_worker_explain(const struct gateway_worker *w, char *out, size_t out_size);
 /* Applies a classified fault: counters, availability, whole-device faults, restarts. */
 void gateway_worker_fault(struct gateway_worker *w, uint64_t owner, const struct fault *fault);
+
+/* devices.c: telemetry, ledgers, pressure, and what follows for workers. */
+int devices_start(struct gateway *g, const struct config *config);
+void devices_stop(struct gateway *g);
+bool devices_are_same(struct gateway *g, const struct config *config);
+/* A new worker, before it is started; a change of its state; before it is freed. */
+void devices_prepare_worker(struct gateway_worker *w);
+void devices_worker_changed(struct gateway_worker *w, enum worker_state to);
+void devices_worker_gone(struct gateway_worker *w);
 
 /* recheck.c: whether a suspended external worker answers again, for the status pages. */
 void recheck_init(struct gateway *g);

@@ -23,26 +23,19 @@ static const char *worker_word(const struct gateway_worker *w)
     return w->worker ? worker_state_name(worker_get_state(w->worker)) : "stopped";
 }
 
-static bool tier_serves(const struct gateway_tier *tier, uint64_t now_ms)
-{
-    const struct gateway_worker *w = tier->worker;
-    return w->worker && worker_is_usable(w->worker) &&
-           availability_ask(&w->availability, now_ms) != AVAILABILITY_VERDICT_NO;
-}
-
 /* Proven: it may be used, and its last attempt was not a fault. */
-static bool tier_is_proven(const struct gateway_tier *tier, uint64_t now_ms)
+static bool tier_is_proven(const struct gateway_tier *tier)
 {
-    return tier_serves(tier, now_ms) &&
+    return gateway_worker_may_serve(tier->worker) &&
            tier->worker->availability.state == AVAILABILITY_STATE_AVAILABLE;
 }
 
 /* Promising: proven, or suspended and seen to be there again: the next request will tell. */
-static bool tier_is_promising(const struct gateway_tier *tier, uint64_t now_ms)
+static bool tier_is_promising(const struct gateway_tier *tier)
 {
     const struct gateway_worker *w = tier->worker;
     bool there = w->worker && (worker_is_managed(w->worker) || w->answers);
-    return tier_is_proven(tier, now_ms) || (there && tier_serves(tier, now_ms));
+    return tier_is_proven(tier) || (there && gateway_worker_may_serve(tier->worker));
 }
 
 static void fill_tier(const struct gateway *g, const struct gateway_service *s,
@@ -63,9 +56,9 @@ static void fill_tier(const struct gateway *g, const struct gateway_service *s,
         .pid = w->worker ? worker_pid(w->worker) : 0,
         .state = worker_word(w),
         .availability = availability_state_name(w->availability.state),
-        .usable = tier_serves(tier, now_ms),
-        .proven = tier_is_proven(tier, now_ms),
-        .promising = tier_is_promising(tier, now_ms),
+        .usable = gateway_worker_may_serve(tier->worker),
+        .proven = tier_is_proven(tier),
+        .promising = tier_is_promising(tier),
         .reason = texts->reason,
         .retry_in_ms = availability_retry_in_ms(&w->availability, now_ms),
         .consecutive_failures = w->availability.consecutive,
@@ -124,15 +117,14 @@ static void fill_service(const struct gateway_counters *c, struct gateway_servic
 /* Ready: every service has a tier to go to. Degraded: some first choice is not proven. */
 static void judge(const struct gateway *g, struct gateway_snapshot *out)
 {
-    uint64_t now_ms = uv_now(g->loop);
     out->ready = true;
     for (size_t i = 0; i < g->current->service_count; i++) {
         const struct gateway_service *s = &g->current->services[i];
         bool any = false;
         for (size_t t = 0; t < s->tier_count; t++)
-            any |= tier_is_promising(&s->tiers[t], now_ms);
+            any |= tier_is_promising(&s->tiers[t]);
         out->ready &= any;
-        out->degraded |= s->tier_count > 0 && !tier_is_proven(&s->tiers[0], now_ms);
+        out->degraded |= s->tier_count > 0 && !tier_is_proven(&s->tiers[0]);
     }
 }
 

@@ -24,6 +24,7 @@ static void on_state(struct worker *worker, enum worker_state from, enum worker_
                                : LOG_LEVEL_INFO;
     log_write(level, "worker", "%s/%s: %s -> %s%s%s", w->service, w->tier, worker_state_name(from),
               worker_state_name(to), reason[0] ? ": " : "", reason);
+    devices_worker_changed(w, to);
     if (to == WORKER_STATE_READY)
         availability_restarted(&w->availability, uv_now(w->gateway->loop));
     gateway_worker_pump(w);
@@ -61,6 +62,7 @@ static const struct worker_events events = {
 static void worker_free(struct gateway_worker *w)
 {
     recheck_worker_gone(w);
+    devices_worker_gone(w);
     list_remove(&w->node);
     worker_destroy(w->worker);
     free(w->service);
@@ -96,6 +98,8 @@ int gateway_worker_create(struct gateway *g, const struct config *config,
     w->service = strdup(service->name);
     w->tier = strdup(tier->name);
     w->device = strdup(tier->device_name ? tier->device_name : "");
+    if (w->device)
+        devices_prepare_worker(w);
     r = w->service && w->tier && w->device
             ? worker_create(g->loop, &options, &events, w, &w->worker)
             : -ENOMEM;
@@ -154,11 +158,15 @@ bool gateway_worker_has_room(const struct gateway_worker *w)
     return w->slots == 0 || w->running < w->slots;
 }
 
+bool gateway_worker_may_serve(const struct gateway_worker *w)
+{
+    return w->worker && !w->yielded && worker_is_usable(w->worker) &&
+           availability_ask(&w->availability, uv_now(w->gateway->loop)) != AVAILABILITY_VERDICT_NO;
+}
+
 void gateway_worker_pump(struct gateway_worker *w)
 {
-    uint64_t now_ms = uv_now(w->gateway->loop);
-    bool usable = w->worker && worker_is_usable(w->worker) &&
-                  availability_ask(&w->availability, now_ms) != AVAILABILITY_VERDICT_NO;
+    bool usable = gateway_worker_may_serve(w);
     enum worker_state state = w->worker ? worker_get_state(w->worker) : WORKER_STATE_STOPPED;
     bool loading = state == WORKER_STATE_STARTING || state == WORKER_STATE_LOADING;
     /* A woken request may fail, free itself, or queue again: always look at the front anew, and at
@@ -179,6 +187,10 @@ void gateway_worker_explain(const struct gateway_worker *w, char *out, size_t ou
     out[0] = '\0';
     if (!w->worker) {
         snprintf(out, out_size, "stopped");
+        return;
+    }
+    if (w->yielded) {
+        snprintf(out, out_size, "%s", w->yield_text);
         return;
     }
     uint64_t now_ms = uv_now(w->gateway->loop);
