@@ -3,6 +3,7 @@
  * together (Prometheus text exposition format 0.0.4). Counters end in _total, times are seconds.
  */
 #include "admin/json.h"
+#include "admin/metrics_internal.h"
 #include "admin/pages.h"
 
 #include "base/utf8.h"
@@ -81,7 +82,7 @@ static const struct service_family service_families[] = {
 };
 
 /* The inside of a label value: backslash, quote and line feed escaped; invalid UTF-8 replaced. */
-static int append_label(struct buf *out, const char *text)
+int metrics_append_label(struct buf *out, const char *text)
 {
     size_t len = text ? strlen(text) : 0;
     int r = 0;
@@ -109,9 +110,10 @@ static int begin_sample(struct buf *out, const char *name, const char *suffix, c
     int r;
 
     if ((r = buf_printf(out, "%s%s{service=\"", name, suffix)) < 0 ||
-        (r = append_label(out, service)) < 0)
+        (r = metrics_append_label(out, service)) < 0)
         return r;
-    if (tier && ((r = buf_append_str(out, "\",tier=\"")) < 0 || (r = append_label(out, tier)) < 0))
+    if (tier &&
+        ((r = buf_append_str(out, "\",tier=\"")) < 0 || (r = metrics_append_label(out, tier)) < 0))
         return r;
     return buf_append(out, "\"", 1);
 }
@@ -156,7 +158,8 @@ static int write_gateway(struct buf *out, const struct gateway_snapshot *s)
 
     if ((r = write_head(out, "failsoft_build_info", "gauge", "The version that runs.")) < 0 ||
         (r = buf_append_str(out, "failsoft_build_info{version=\"")) < 0 ||
-        (r = append_label(out, s->version)) < 0 || (r = buf_append_str(out, "\"} 1\n")) < 0 ||
+        (r = metrics_append_label(out, s->version)) < 0 ||
+        (r = buf_append_str(out, "\"} 1\n")) < 0 ||
         (r = write_head(out, "failsoft_uptime_seconds", "gauge", "Since the start.")) < 0 ||
         (r = buf_printf(out, "failsoft_uptime_seconds %.3f\n", (double)s->uptime_ms / 1e3)) < 0 ||
         (r = write_single(out, "failsoft_ready", "gauge", "1 when every service can be served.",
@@ -252,5 +255,6 @@ int admin_write_metrics(const struct gateway_snapshot *s, struct buf *out)
 
     if ((r = write_gateway(out, s)) < 0 || (r = write_services(out, s)) < 0)
         return r;
-    return write_tiers(out, s);
+    r = write_tiers(out, s);
+    return r < 0 ? r : metrics_write_devices(s, out);
 }

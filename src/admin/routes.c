@@ -3,10 +3,14 @@
 
 #include "admin/pages.h"
 #include "api/error.h"
+#include "base/units.h"
 
 #include <string.h>
 
 enum { ADMIN_PAGE_MAX_BYTES = 16 * 1024 * 1024 };
+
+/* A month: longer is a device to be taken out of the configuration. */
+#define ADMIN_YIELD_MAX_MS (UINT64_C(31) * 24 * 3600 * 1000)
 
 static const char requests_prefix[] = "/failsoft/v1/requests/";
 
@@ -99,11 +103,63 @@ static void reply_request(struct gateway *g, struct http_exchange *x, struct spa
     buf_free(&body);
 }
 
+/* /failsoft/v1/devices/NAME/yield?for_ms=N */
+static void reply_yield(struct gateway *g, struct http_exchange *x, struct span method,
+                        struct span name, struct span query)
+{
+    struct api_error e;
+    if (!span_equals_str(method, "POST")) {
+        api_error_bad_method(&e, method, "POST");
+        reply_error(x, &e, "POST");
+        return;
+    }
+    static const char key[] = "for_ms=";
+    char number[24] = "";
+    uint64_t for_ms;
+    if (span_starts_with(query, SPAN_LIT(key)) && query.len - (sizeof(key) - 1) < sizeof(number))
+        memcpy(number, query.ptr + sizeof(key) - 1, query.len - (sizeof(key) - 1));
+    if (units_parse_u64(number, &for_ms) < 0 || for_ms > ADMIN_YIELD_MAX_MS) {
+        api_error_set(&e, 400, "invalid_request_error", "bad_time",
+                      "for_ms is a number of milliseconds, at most %llu; 0 ends it",
+                      (unsigned long long)ADMIN_YIELD_MAX_MS);
+        reply_error(x, &e, NULL);
+        return;
+    }
+    if (gateway_device_yield(g, name, for_ms) < 0) {
+        api_error_set(&e, 404, "not_found_error", "no_such_device",
+                      "no device is called %.*s in the configuration", SPAN_FMT(name));
+        reply_error(x, &e, NULL);
+        return;
+    }
+    struct buf body;
+    buf_init(&body, 256);
+    (void)buf_printf(&body, "{\"device\":\"%.*s\",\"for_ms\":%llu}", SPAN_FMT(name),
+                     (unsigned long long)for_ms);
+    reply(x, 200, ADMIN_TYPE_JSON, &body, NULL);
+    buf_free(&body);
+}
+
+/* True for the path of a yield; the device's name is between its ends. */
+static bool is_yield_path(struct span path, struct span *ret_name)
+{
+    struct span before = SPAN_LIT("/failsoft/v1/devices/");
+    struct span after = SPAN_LIT("/yield");
+    if (path.len <= before.len + after.len || !span_starts_with(path, before))
+        return false;
+    struct span rest = {path.ptr + before.len, path.len - before.len - after.len};
+    *ret_name = rest;
+    return span_equals((struct span){rest.ptr + rest.len, after.len}, after);
+}
+
 bool admin_answer(struct gateway *g, struct http_exchange *x, struct span method, struct span path,
                   struct span query, void *ctx)
 {
-    (void)query;
     (void)ctx;
+    struct span device;
+    if (is_yield_path(path, &device)) {
+        reply_yield(g, x, method, device, query);
+        return true;
+    }
     struct span prefix = SPAN_LIT(requests_prefix);
     if (span_starts_with(path, prefix)) {
         reply_request(g, x, method, (struct span){path.ptr + prefix.len, path.len - prefix.len});

@@ -4,6 +4,7 @@
 #include "admin/json.h"
 #include "admin/pages.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 static int write_worker(struct buf *out, const struct gateway_tier_snapshot *t)
@@ -98,6 +99,47 @@ int admin_write_request_json(const struct gateway_request_snapshot *q, struct bu
     return buf_append(out, "}", 1);
 }
 
+static int write_claim(struct buf *out, const struct gateway_claim_snapshot *c)
+{
+    int r;
+
+    if ((r = json_separate(out)) < 0 || (r = buf_append(out, "{", 1)) < 0 ||
+        (r = json_add_text(out, "owner", c->label)) < 0 ||
+        (r = json_add_text(out, "state", c->state)) < 0 ||
+        (r = json_add_number(out, "bytes", c->bytes)) < 0 ||
+        (r = json_add_number(out, "predicted_bytes", c->predicted_bytes)) < 0)
+        return r;
+    return buf_append(out, "}", 1);
+}
+
+static int write_device(struct buf *out, const struct gateway_device_snapshot *d)
+{
+    int r;
+
+    if ((r = json_separate(out)) < 0 || (r = buf_append(out, "{", 1)) < 0 ||
+        (r = json_add_text(out, "name", d->name)) < 0 ||
+        (r = json_add_text(out, "kind", d->kind)) < 0 ||
+        (r = json_add_text(out, "trust", d->trust)) < 0 ||
+        (r = json_add_text(out, "pressure", d->pressure)) < 0 ||
+        (r = json_add_text(out, "reason", d->reason)) < 0 ||
+        (r = json_add_number(out, "age_ms", d->age_ms)) < 0 ||
+        (r = json_add_number(out, "total_bytes", d->total_bytes)) < 0 ||
+        (r = json_add_number(out, "reserve_bytes", d->reserve_bytes)) < 0 ||
+        (r = json_add_number(out, "foreign_bytes", d->foreign_bytes)) < 0 ||
+        (r = json_add_number(out, "settled_bytes", d->settled_bytes)) < 0 ||
+        (r = json_add_number(out, "unsettled_bytes", d->unsettled_bytes)) < 0 ||
+        (r = json_add_number(out, "releasing_bytes", d->releasing_bytes)) < 0 ||
+        (r = buf_printf(out, ",\"headroom_bytes\":%" PRId64, d->headroom_bytes)) < 0 ||
+        (r = json_add_number(out, "yield_left_ms", d->yield_left_ms)) < 0 ||
+        (r = json_add_open(out, "claims", '[')) < 0)
+        return r;
+    for (size_t i = 0; i < d->claim_count; i++) {
+        if ((r = write_claim(out, &d->claims[i])) < 0)
+            return r;
+    }
+    return buf_append(out, "]}", 2);
+}
+
 int admin_write_status_json(const struct gateway_snapshot *s, struct buf *out)
 {
     int r;
@@ -114,6 +156,12 @@ int admin_write_status_json(const struct gateway_snapshot *s, struct buf *out)
         return r;
     for (size_t i = 0; i < s->service_count; i++) {
         if ((r = write_service(out, s, &s->services[i])) < 0)
+            return r;
+    }
+    if ((r = buf_append(out, "]", 1)) < 0 || (r = json_add_open(out, "devices", '[')) < 0)
+        return r;
+    for (size_t i = 0; i < s->device_count; i++) {
+        if ((r = write_device(out, &s->devices[i])) < 0)
             return r;
     }
     if ((r = buf_append(out, "]", 1)) < 0 || (r = json_add_open(out, "requests", '[')) < 0)

@@ -23,6 +23,7 @@ int cli_check_main(int argc, char **argv);
 int cli_status_main(int argc, char **argv);
 int cli_sim_main(int argc, char **argv);
 int cli_version_main(int argc, char **argv);
+int cli_yield_main(int argc, char **argv);
 
 enum cli_flag_kind {
     CLI_FLAG_SWITCH = 0, /* --name */

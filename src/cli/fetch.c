@@ -159,15 +159,15 @@ static int receive(struct fetch *f, int fd, uint64_t deadline_ms)
     return 0;
 }
 
-static int exchange(struct fetch *f, int fd, const struct address_url *url, const char *path,
-                    uint64_t deadline_ms)
+static int exchange(struct fetch *f, int fd, const char *method, const struct address_url *url,
+                    const char *path, uint64_t deadline_ms)
 {
     bool v6 = strchr(url->host, ':') != NULL;
     char request[1024];
     int n = snprintf(request, sizeof(request),
-                     "GET %.*s%s HTTP/1.1\r\nHost: %s%s%s:%u\r\nAccept: application/json\r\n"
-                     "Connection: close\r\n\r\n",
-                     (int)url->prefix_len, url->prefix, path, v6 ? "[" : "", url->host,
+                     "%s %.*s%s HTTP/1.1\r\nHost: %s%s%s:%u\r\nAccept: application/json\r\n"
+                     "Content-Length: 0\r\nConnection: close\r\n\r\n",
+                     method, (int)url->prefix_len, url->prefix, path, v6 ? "[" : "", url->host,
                      v6 ? "]" : "", url->port);
     int r;
 
@@ -177,8 +177,8 @@ static int exchange(struct fetch *f, int fd, const struct address_url *url, cons
     return r < 0 ? r : receive(f, fd, deadline_ms);
 }
 
-int cli_fetch(const char *base_url, const char *path, uint64_t timeout_ms, struct buf *body,
-              int *ret_status)
+int cli_fetch(const char *method, const char *base_url, const char *path, uint64_t timeout_ms,
+              struct buf *body, int *ret_status)
 {
     uint64_t deadline_ms = now_ms() + timeout_ms;
     struct fetch f = {.body = body};
@@ -197,7 +197,7 @@ int cli_fetch(const char *base_url, const char *path, uint64_t timeout_ms, struc
     r = connect_any(&url, deadline_ms, &fd);
     if (r < 0)
         return r;
-    r = exchange(&f, fd, &url, path, deadline_ms);
+    r = exchange(&f, fd, method, &url, path, deadline_ms);
     close(fd);
     if (r == 0)
         *ret_status = f.parser.status_code;

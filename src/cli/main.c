@@ -24,6 +24,7 @@ static const struct command commands[] = {
     {"sim", "make, show and break simulated accelerators", cli_sim_main},
 #endif
     {"version", "show versions", cli_version_main},
+    {"yield", "give a device's memory back for a time", cli_yield_main},
 };
 
 enum { COMMAND_COUNT = sizeof(commands) / sizeof(commands[0]) };

@@ -6,6 +6,7 @@
 
 #include "base/units.h"
 #include "cli/fetch.h"
+#include "cli/gateway_url.h"
 #include "config/address.h"
 #include "config/config.h"
 
@@ -24,7 +25,6 @@ enum {
     BODY_MAX_BYTES = 16 * 1024 * 1024,
     TIMEOUT_MS = 5000,
     WATCH_INTERVAL_MS = 1000,
-    URL_SIZE = ADDRESS_HOST_SIZE + 32,
 };
 
 static const char help[] =
@@ -134,6 +134,62 @@ static int write_service(struct buf *out, yyjson_val *service)
     return r;
 }
 
+static const char *size_of(yyjson_val *object, const char *key, char *out, size_t out_size)
+{
+    int64_t bytes = yyjson_get_sint(yyjson_obj_get(object, key));
+    char text[24];
+
+    snprintf(out, out_size, "%s%s", bytes < 0 ? "-" : "",
+             units_format_bytes((uint64_t)(bytes < 0 ? -bytes : bytes), text, sizeof(text)));
+    return out;
+}
+
+static int write_device(struct buf *out, yyjson_val *device)
+{
+    static const char *const keys[] = {"total_bytes",   "reserve_bytes",   "foreign_bytes",
+                                       "settled_bytes", "unsettled_bytes", "releasing_bytes",
+                                       "headroom_bytes"};
+    char name[24];
+    char reason[200];
+    char size[32];
+    yyjson_arr_iter claims;
+    yyjson_val *claim;
+    int r = buf_printf(out, "    %-10s %-8s %-8s", cut(text_of(device, "name"), name, sizeof(name)),
+                       text_of(device, "pressure"), text_of(device, "trust"));
+
+    for (size_t i = 0; r == 0 && i < sizeof(keys) / sizeof(keys[0]); i++)
+        r = buf_printf(out, " %10s", size_of(device, keys[i], size, sizeof(size)));
+    if (r == 0)
+        r = buf_append(out, "\n", 1);
+    if (r == 0 && number_of(device, "yield_left_ms") > 0)
+        r = buf_printf(
+            out, "      given back by hand for another %s\n",
+            units_format_duration_ms(number_of(device, "yield_left_ms"), size, sizeof(size)));
+    if (r == 0 && text_of(device, "reason")[0])
+        r = buf_printf(out, "      %s\n", cut(text_of(device, "reason"), reason, sizeof(reason)));
+    yyjson_arr_iter_init(yyjson_obj_get(device, "claims"), &claims);
+    while (r == 0 && (claim = yyjson_arr_iter_next(&claims)) != NULL)
+        r = buf_printf(out, "      %s holds %s (%s)\n", text_of(claim, "owner"),
+                       size_of(claim, "bytes", size, sizeof(size)), text_of(claim, "state"));
+    return r;
+}
+
+static int write_devices(struct buf *out, yyjson_val *list)
+{
+    yyjson_arr_iter devices;
+    yyjson_val *device;
+    int r = 0;
+
+    if (yyjson_arr_size(list) > 0)
+        r = buf_printf(out, "\n    %-10s %-8s %-8s %10s %10s %10s %10s %10s %10s %10s\n", "device",
+                       "pressure", "figures", "total", "reserve", "foreign", "settled", "unsettled",
+                       "releasing", "headroom");
+    yyjson_arr_iter_init(list, &devices);
+    while (r == 0 && (device = yyjson_arr_iter_next(&devices)) != NULL)
+        r = write_device(out, device);
+    return r;
+}
+
 static int write_requests(struct buf *out, yyjson_val *list)
 {
     yyjson_arr_iter requests;
@@ -181,6 +237,8 @@ static int write_table(struct buf *out, yyjson_val *root, const char *url)
     yyjson_arr_iter_init(yyjson_obj_get(root, "services"), &services);
     while (r == 0 && (service = yyjson_arr_iter_next(&services)) != NULL)
         r = write_service(out, service);
+    if (r == 0)
+        r = write_devices(out, yyjson_obj_get(root, "devices"));
     return r < 0 ? r : write_requests(out, yyjson_obj_get(root, "requests"));
 }
 
@@ -231,7 +289,7 @@ static int show_once(const char *url, bool json, bool clear)
     int r;
 
     buf_init(&body, BODY_MAX_BYTES);
-    r = cli_fetch(url, "/failsoft/v1/status", TIMEOUT_MS, &body, &http_status);
+    r = cli_fetch("GET", url, "/failsoft/v1/status", TIMEOUT_MS, &body, &http_status);
     if (r < 0) {
         status = tell_failure(url, r);
     } else if (http_status != 200) {
@@ -272,56 +330,13 @@ static int watch(const char *url, bool json)
     return status;
 }
 
-/* The address in `listen`, as a client on this machine reaches it. */
-static void url_from_config(const struct config *c, char *out, size_t out_size)
-{
-    const char *host = c->host;
-
-    if (strcmp(host, "0.0.0.0") == 0)
-        host = "127.0.0.1";
-    else if (strcmp(host, "::") == 0)
-        host = "::1";
-    if (strchr(host, ':'))
-        snprintf(out, out_size, "http://[%s]:%u", host, c->port);
-    else
-        snprintf(out, out_size, "http://%s:%u", host, c->port);
-}
-
-static int choose_url(const char *named, char *out, size_t out_size)
-{
-    struct config_report report;
-    struct config *c = NULL;
-    char path[PATH_MAX];
-    struct buf problems;
-    int r;
-
-    snprintf(out, out_size, "http://127.0.0.1:8080");
-    if (!named && config_find_default(path, sizeof(path)) < 0)
-        return CLI_EXIT_GOOD;
-    if (named && snprintf(path, sizeof(path), "%s", named) >= (int)sizeof(path))
-        return CLI_EXIT_USAGE;
-    config_report_init(&report);
-    r = config_load_file(path, &c, &report);
-    if (r == 0) {
-        url_from_config(c, out, out_size);
-    } else {
-        buf_init(&problems, BODY_MAX_BYTES);
-        if (cli_write_problems(&report, &problems) == 0 && problems.len > 0)
-            fwrite(problems.data, 1, problems.len, stderr);
-        buf_free(&problems);
-    }
-    config_free(c);
-    config_report_free(&report);
-    return r == 0 ? CLI_EXIT_GOOD : CLI_EXIT_ENVIRONMENT;
-}
-
 int cli_status_main(int argc, char **argv)
 {
     bool json = false;
     bool again = false;
     const char *url = NULL;
     const char *config = NULL;
-    char chosen[URL_SIZE];
+    char chosen[CLI_URL_SIZE];
     struct address_url parsed;
     const char *why;
     const struct cli_flag flags[] = {{"--json", CLI_FLAG_SWITCH, &json, NULL},
@@ -339,7 +354,7 @@ int cli_status_main(int argc, char **argv)
         return CLI_EXIT_USAGE;
     }
     if (!url) {
-        status = choose_url(config, chosen, sizeof(chosen));
+        status = cli_choose_url(config, chosen, sizeof(chosen));
         if (status != CLI_EXIT_GOOD)
             return status;
         url = chosen;

@@ -256,6 +256,10 @@ void gateway_worker_fault(struct gateway_worker *w, uint64_t owner, const struct
 /* devices.c: telemetry, ledgers, pressure, and what follows for workers. */
 int devices_start(struct gateway *g, const struct config *config);
 void devices_stop(struct gateway *g);
+/* For the status pages: how many, then each with its claims (at most GATEWAY_DEVICE_CLAIMS). */
+size_t devices_count(const struct gateway *g);
+void devices_fill(struct gateway *g, struct gateway_device_snapshot *ret_devices,
+                  struct gateway_claim_snapshot *ret_claims);
 bool devices_are_same(struct gateway *g, const struct config *config);
 /* A new worker, before it is started; a change of its state; before it is freed. */
 void devices_prepare_worker(struct gateway_worker *w);

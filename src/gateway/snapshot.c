@@ -140,7 +140,13 @@ int gateway_snapshot_take(struct gateway *g, struct gateway_snapshot *ret)
     struct snapshot_texts *texts = calloc(tier_count + 1, sizeof(*texts));
     struct gateway_request_snapshot *requests = calloc(g->request_count + 1, sizeof(*requests));
     struct gateway_service_counters *services = calloc(counters + 1, sizeof(*services));
-    if (!tiers || !texts || !requests || !services) {
+    size_t device_count = devices_count(g);
+    struct gateway_device_snapshot *devices = calloc(device_count + 1, sizeof(*devices));
+    struct gateway_claim_snapshot *claims =
+        calloc(device_count * GATEWAY_DEVICE_CLAIMS + 1, sizeof(*claims));
+    if (!tiers || !texts || !requests || !services || !devices || !claims) {
+        free(devices);
+        free(claims);
         free(tiers);
         free(texts);
         free(requests);
@@ -171,8 +177,12 @@ int gateway_snapshot_take(struct gateway *g, struct gateway_snapshot *ret)
         .request_count = request_count,
         .services = services,
         .service_count = service_count,
+        .devices = devices,
+        .device_count = device_count,
+        .claims = claims,
         .texts = texts,
     };
+    devices_fill(g, devices, claims);
     judge(g, ret);
     return 0;
 }
@@ -182,6 +192,8 @@ void gateway_snapshot_release(struct gateway_snapshot *s)
     free((void *)s->tiers);
     free((void *)s->requests);
     free((void *)s->services);
+    free((void *)s->devices);
+    free((void *)s->claims);
     free(s->texts);
     *s = (struct gateway_snapshot){0};
 }

@@ -49,6 +49,30 @@ struct gateway_tier_snapshot {
     struct gateway_histogram first_event;
 };
 
+/* Who holds memory of a device, by our own claims. */
+struct gateway_claim_snapshot {
+    const char *label; /* service/tier */
+    const char *state; /* unsettled, settled, releasing */
+    uint64_t bytes;    /* what counts now */
+    uint64_t predicted_bytes;
+};
+
+/* total = reserve + foreign + settled + unsettled + releasing + headroom */
+struct gateway_device_snapshot {
+    const char *name;
+    const char *kind;     /* nvidia, amd, intel, sim */
+    const char *trust;    /* fresh, stale, broken, none: of the figures */
+    const char *pressure; /* normal, elevated, high, critical */
+    const char *reason;   /* what telemetry has to say; "" when all is well */
+    uint64_t age_ms;
+    uint64_t total_bytes, reserve_bytes, foreign_bytes;
+    uint64_t settled_bytes, unsettled_bytes, releasing_bytes;
+    int64_t headroom_bytes;
+    uint64_t yield_left_ms; /* given back by hand for this long */
+    const struct gateway_claim_snapshot *claims;
+    size_t claim_count;
+};
+
 struct gateway_request_snapshot {
     const char *id;
     const char *service;
@@ -88,7 +112,10 @@ struct gateway_snapshot {
     size_t request_count;
     const struct gateway_service_counters *services;
     size_t service_count;
-    void *texts; /* private: what some strings point into */
+    const struct gateway_device_snapshot *devices;
+    size_t device_count;
+    const struct gateway_claim_snapshot *claims; /* of all devices */
+    void *texts;                                 /* private: what some strings point into */
 };
 
 #endif
