@@ -30,7 +30,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { ADMISSION_REASON_MAX = 384 };
+enum { ADMISSION_REASON_MAX = 512 };
 
 /* No request has more tokens (F33): beyond it the figure is not a size but an overflow. */
 #define ADMISSION_TOKENS_MAX (UINT64_C(1) << 31)
