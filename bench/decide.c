@@ -128,11 +128,12 @@ static void measure(const char *what, void (*call)(struct scene *), struct scene
                     uint64_t rounds)
 {
     double parts[PARTS];
+    uint64_t calls = rounds / PARTS;
     for (unsigned i = 0; i < PARTS; i++) {
         uint64_t begin = cpu_ns();
-        for (uint64_t k = 0; k < rounds / PARTS; k++)
+        for (uint64_t k = 0; k < calls; k++)
             call(s);
-        parts[i] = (double)(cpu_ns() - begin) / (double)(rounds / PARTS);
+        parts[i] = (double)(cpu_ns() - begin) / (double)calls;
     }
     qsort(parts, PARTS, sizeof(parts[0]), compare);
     printf("%-44s %8.0f %8.0f %8.0f\n", what, parts[0], parts[PARTS / 2], parts[PARTS - 1]);

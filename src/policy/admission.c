@@ -88,19 +88,20 @@ static bool finding_permitted(const struct admission_facts *facts,
     return true;
 }
 
-/* The state of the device, whatever the sizes. */
+/* The state of the device or the host, whatever the sizes. */
 static bool finding_device_open(const struct admission_tier *tier, struct finding *f)
 {
-    f->pool = tier->device;
+    f->pool = tier->device ? tier->device : tier->host;
     if (tier->held_back_ms > 0) {
         f->why = FINDING_WHY_HELD_BACK;
         f->verdict = FINDING_LATER;
         f->wait_ms = tier->held_back_ms;
         return false;
     }
-    bool adds = !tier->loaded || tier->device_bytes.upper > 0;
-    if (tier->device && (tier->pressure == PRESSURE_LEVEL_CRITICAL ||
-                         (tier->pressure == PRESSURE_LEVEL_HIGH && adds))) {
+    bool adds =
+        !tier->loaded || (tier->device ? tier->device_bytes.upper : tier->host_bytes.upper) > 0;
+    if (f->pool && (tier->pressure == PRESSURE_LEVEL_CRITICAL ||
+                    (tier->pressure == PRESSURE_LEVEL_HIGH && adds))) {
         f->why = FINDING_WHY_PRESSURE;
         f->verdict = FINDING_NOT_NOW;
         return false;

@@ -47,7 +47,8 @@ static void say_memory(struct text *t, const struct admission_tier *tier, const 
     if (full)
         say_holders(t, f->pool);
     if (f->margin_bytes > 0) {
-        text_add(t, "; margin prevented full offload by ");
+        text_add(t, f->pool == tier->device ? "; margin prevented full offload by "
+                                            : "; margin prevented it by ");
         text_add_bytes(t, f->margin_bytes);
     }
     if (f->fit_context > 0) {

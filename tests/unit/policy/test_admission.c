@@ -349,6 +349,29 @@ static void a_context_shrinks_to_4096_and_to_the_request_at_most(void **state)
     }
 }
 
+/* A context larger than the load that holds it: the facts contradict each other. */
+static void a_context_that_cannot_be_shrinks_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t context;
+        uint64_t per_token;
+    } rows[] = {{81921, 64 * 1024},
+                {UINT64_C(1) << 40, 64 * 1024},
+                {UINT64_C(1) << 40, UINT64_C(1) << 24},
+                {(UINT64_C(1) << 40) + 8, UINT64_C(1) << 24}};
+    struct place p;
+    for (unsigned i = 0; i < UNIT_COUNT(rows); i++) {
+        start(&p, 5120 * MIB, 1024 * MIB, 0, 5120 * MIB);
+        p.facts.may_shrink_context = true;
+        p.tiers[0].context_tokens = rows[i].context;
+        p.tiers[0].bytes_per_context_token = rows[i].per_token;
+        struct admission_decision d = admission_decide(&p.facts);
+        assert_action(&d, ADMISSION_ACTION_ROUTE);
+        assert_int_equal(d.would_fit_context, 0);
+    }
+}
+
 static void output_shrinks_only_where_allowed(void **state)
 {
     (void)state;
@@ -495,6 +518,28 @@ static void loads_go_one_at_a_time(void **state)
     assert_action(&d, ADMISSION_ACTION_ROUTE);
 }
 
+/* The same for host memory and a tier without a device. */
+static void pressure_on_the_host(void **state)
+{
+    (void)state;
+    struct place p;
+    start(&p, 16 * GIB, GIB, 12 * GIB, 4 * GIB);
+    p.tiers[1].pressure = PRESSURE_LEVEL_HIGH;
+    struct admission_decision d = admission_decide(&p.facts);
+    assert_action(&d, ADMISSION_ACTION_REFUSE);
+    p.tiers[1].loaded = true;
+    p.tiers[1].host_bytes = (struct admission_amount){0, 0};
+    d = admission_decide(&p.facts);
+    assert_action(&d, ADMISSION_ACTION_ROUTE);
+    p.tiers[1].pressure = PRESSURE_LEVEL_CRITICAL;
+    d = admission_decide(&p.facts);
+    assert_action(&d, ADMISSION_ACTION_REFUSE);
+    p.tiers[1].pressure = PRESSURE_LEVEL_NORMAL;
+    p.tiers[1].host_bytes = (struct admission_amount){56 * GIB, 56 * GIB};
+    d = admission_decide(&p.facts);
+    assert_reason(d, "cpu: needs 56 GiB of 55 GiB headroom on gpu0; margin prevented it by 1 GiB");
+}
+
 /* F51: a service that is cpu-first is where it belongs. The client's and the service's word. */
 static void tiers_that_are_wanted(void **state)
 {
@@ -569,10 +614,12 @@ int main(void)
         cmocka_unit_test(waits_for_memory_on_its_way_back),
         cmocka_unit_test(two_services_on_one_card),
         cmocka_unit_test(a_context_shrinks_to_4096_and_to_the_request_at_most),
+        cmocka_unit_test(a_context_that_cannot_be_shrinks_nothing),
         cmocka_unit_test(output_shrinks_only_where_allowed),
         cmocka_unit_test(waits_for_room_in_the_cache),
         cmocka_unit_test(a_shared_pool_is_spent_once),
         cmocka_unit_test(pressure_closes_the_device),
+        cmocka_unit_test(pressure_on_the_host),
         cmocka_unit_test(the_tier_that_gives_way),
         cmocka_unit_test(loads_go_one_at_a_time),
         cmocka_unit_test(tiers_that_are_wanted),

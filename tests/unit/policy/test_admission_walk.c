@@ -159,7 +159,7 @@ static void assert_permitted(const struct scene *s, const struct admission_decis
     assert_true(t->held_back_ms == 0);
     assert_true(t->loaded || t->load_wait_ms == 0);
     assert_true(t->loaded || !t->unfit);
-    assert_false(t->device && t->pressure == PRESSURE_LEVEL_CRITICAL);
+    assert_false((t->device || t->host) && t->pressure == PRESSURE_LEVEL_CRITICAL);
     if (d->action == ADMISSION_ACTION_ADMIT)
         assert_int_equal(d->tier, 0);
     if (d->action == ADMISSION_ACTION_OFFLOAD || d->action == ADMISSION_ACTION_ROUTE) {
