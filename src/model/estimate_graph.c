@@ -107,6 +107,9 @@ int graph_store(struct graph *g, int cache, int what, int where)
 
     i->source[0] = (int16_t)what;
     i->source[1] = (int16_t)where;
+    /* Where the cache lies, whatever view of it is meant: it cannot be moved. */
+    if (g->items[cache].kind == GRAPH_KIND_VIEW)
+        cache = g->items[cache].root;
     i->side = g->items[cache].side;
     return item;
 }
@@ -321,33 +324,23 @@ static bool has_place(const struct graph_item *i)
            i->kind == GRAPH_KIND_VIEW || i->kind == GRAPH_KIND_STORE;
 }
 
-/* Takes over the place of a source that nobody else will read. */
+/*
+ * Takes over the place of a source that nobody else will read. Never that of a view: the allocator
+ * does not count a view as its own (ggml_gallocr_is_own), so what is behind one is not reused.
+ */
 static bool reuse_source(struct graph *g, struct graph_item *i)
 {
     for (int s = 0; s < GRAPH_SOURCES_MAX && i->source[s] >= 0; s++) {
         struct graph_item *source = &g->items[i->source[s]];
-        struct graph_item *owner = source;
 
         if (source->children != 1 || source->views != 0 || source->bytes != i->bytes)
             continue;
-        if (source->kind == GRAPH_KIND_VIEW) {
-            owner = &g->items[source->root];
-            if (owner->views != 1 || owner->children != 0)
-                continue;
-        }
-        if (!owner->allocated || (owner->flags & GRAPH_OUTPUT))
+        if (!source->allocated || (source->flags & GRAPH_OUTPUT))
             continue;
-        i->side = owner->side;
-        i->offset = owner->offset;
-        owner->allocated = false;
+        i->side = source->side;
+        i->offset = source->offset;
+        source->allocated = false;
         i->allocated = true;
-        if (owner->bytes > i->bytes) {
-            struct graph_space *space = &g->space[owner->side];
-            uint64_t kept = pad(i->bytes, space->alignment);
-
-            if (pad(owner->bytes, space->alignment) > kept)
-                give_back(g, space, i->offset + kept, pad(owner->bytes, space->alignment) - kept);
-        }
         return true;
     }
     return false;

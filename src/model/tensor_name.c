@@ -17,7 +17,8 @@ struct known_name {
 /* Tensors outside of the layers. */
 static const struct known_name outside[] = {
     {"token_embd", TENSOR_PLACE_INPUT, TENSOR_PART_TOKEN_EMBEDDING},
-    {"token_embd_norm", TENSOR_PLACE_INPUT, TENSOR_PART_EMBEDDING_NORM},
+    /* llama.cpp asks for it as one of layer 0. */
+    {"token_embd_norm", TENSOR_PLACE_LAYER, TENSOR_PART_EMBEDDING_NORM},
     {"token_types", TENSOR_PLACE_INPUT, TENSOR_PART_TOKEN_TYPES},
     {"position_embd", TENSOR_PLACE_INPUT, TENSOR_PART_POSITIONS},
     {"per_layer_token_embd", TENSOR_PLACE_INPUT, TENSOR_PART_OTHER},
