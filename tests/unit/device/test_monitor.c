@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -115,7 +116,7 @@ struct rig {
     struct device_monitor *monitor;
     struct device_monitor_options options;
     struct device_spec spec;
-    unsigned samples, hosts, events, hung, unhung, resumed, xids, stale;
+    unsigned samples, hosts, events, hung, unhung, resumed, xids, losses, stale;
     struct device_sample sample;
     struct host_sample host;
     struct device_event event;
@@ -148,6 +149,7 @@ static void on_event(void *ctx, const char *device, const struct device_event *e
     r->unhung += event->kind == DEVICE_EVENT_UNHUNG ? 1 : 0;
     r->resumed += event->kind == DEVICE_EVENT_RESUMED ? 1 : 0;
     r->xids += event->kind == DEVICE_EVENT_XID || event->kind == DEVICE_EVENT_FAULT ? 1 : 0;
+    r->losses += event->fault == DEVICE_FAULT_LOST ? 1 : 0;
     r->event = *event;
     snprintf(r->event_device, sizeof(r->event_device), "%s", device != NULL ? device : "-");
 }
@@ -181,8 +183,9 @@ static int setup(void **state)
     r->options.roots = rig_roots;
     r->options.interval_ms = 10;
     r->options.deadline_ms = 5000;
-    r->options.restart_ms = 10000;
-    r->options.reopen_ms = 10000;
+    r->options.restart_ms = 100000;
+    r->options.restart_max_ms = 400000;
+    r->options.reopen_ms = 100000;
     r->options.host = r->options.events = r->options.kmsg = false;
     r->options.clock = (struct device_clock){monotonic_ms, boottime_ms};
     r->options.source_for = fake_for;
@@ -319,6 +322,7 @@ static bool turned_a_few_times(void)
 static void test_f18_a_call_that_hangs(void **state)
 {
     static uv_timer_t timer;
+    struct device_sample s;
     uint64_t bytes;
 
     (void)state;
@@ -341,9 +345,14 @@ static void test_f18_a_call_that_hangs(void **state)
     atomic_fetch_add(&forward_ms, 5001);
     turn_until(is_hung);
     assert_string_equal(r->event_device, "gpu0");
+    /* Nothing is hurried. */
+    turns = 0;
+    turn_until(turned_a_few_times);
     assert_int_equal(sampler_threads(), 1);
+    assert_true(device_monitor_latest(r->monitor, "gpu0", &s));
+    assert_true((s.flags & DEVICE_FLAG_HUNG) != 0);
     /* After the pause one more thread tries, and hangs as well. */
-    atomic_fetch_add(&forward_ms, 10001);
+    atomic_fetch_add(&forward_ms, 100001);
     turn_until(are_two_inside);
     /* Then no more, however long it lasts. */
     for (int hour = 0; hour < 20; hour++) {
@@ -363,7 +372,11 @@ static void test_f18_a_call_that_hangs(void **state)
     r->samples = 0;
     turn_until(have_sample);
     assert_true(free_is(6 * GIB));
-    assert_int_equal(r->sample.flags & (DEVICE_FLAG_STALE | DEVICE_FLAG_HUNG), 0);
+    assert_true(device_monitor_latest(r->monitor, "gpu0", &s));
+    assert_int_equal(s.flags & (DEVICE_FLAG_STALE | DEVICE_FLAG_HUNG), 0);
+    turns = 0;
+    turn_until(turned_a_few_times);
+    assert_int_equal(r->unhung, 1);
     uv_close((uv_handle_t *)&timer, NULL);
 }
 
@@ -446,7 +459,7 @@ static void test_a_source_that_is_not_there(void **state)
     r->samples = 0;
     turn_until(have_three);
     assert_int_equal(r->sample.state, DEVICE_STATE_NO_DRIVER); /* not tried at every sample */
-    atomic_fetch_add(&forward_ms, 10001);
+    atomic_fetch_add(&forward_ms, 100001);
     device_monitor_poke(r->monitor, NULL);
     for (r->over = false; !free_is(7 * GIB) && !r->over;)
         turn_until(have_sample), r->samples = 0;
@@ -551,6 +564,39 @@ static void test_f19_kernel_log(void **state)
     close(fd);
 }
 
+static bool have_lost(void)
+{
+    return r->losses > 0;
+}
+
+/* A storm of lesser lines, while the loop is busy, does not crowd out the one that matters. */
+static void test_a_storm_of_events(void **state)
+{
+    static const char lesser[] = "4,1,1,-;NVRM: Xid (PCI:0000:06:00): 13, pid=7, Graphics\n";
+    static const char lost[] = "4,2,2,-;NVRM: Xid (PCI:0000:06:00): 79, off the bus\n";
+    const struct timespec moment = {.tv_nsec = 1000000};
+    int fd, left = 1;
+
+    (void)state;
+    assert_int_equal(mkfifo(rig_roots.kmsg, 0600), 0);
+    fd = open(rig_roots.kmsg, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    r->options.kmsg = true;
+    start();
+    turn_until(have_sample);
+    /* A pipe, unlike the log, does not keep records apart: one at a time. */
+    for (int i = 0; i <= 3 * (int)SAMPLER_EVENTS_MAX; i++) {
+        const char *record = i < 3 * (int)SAMPLER_EVENTS_MAX ? lesser : lost;
+
+        assert_int_equal(write(fd, record, strlen(record)), strlen(record));
+        for (left = 1; left > 0; nanosleep(&moment, NULL))
+            assert_int_equal(ioctl(fd, FIONREAD, &left), 0);
+    }
+    turn_until(have_lost);
+    assert_in_range(r->events, 1, SAMPLER_EVENTS_MAX + 1);
+    close(fd);
+}
+
 /* --- the host --- */
 
 static bool have_host_with_process(void)
@@ -609,6 +655,7 @@ int main(void)
         ON_LOOP(test_f18_xid_from_nvml),
         ON_LOOP(test_nvml_blocks),
         ON_LOOP(test_f19_kernel_log),
+        ON_LOOP(test_a_storm_of_events),
         ON_LOOP(test_host),
         ON_LOOP(test_options),
     };
