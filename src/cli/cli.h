@@ -20,6 +20,7 @@ enum cli_exit {
 /* Each takes argv with argv[0] = its name and returns an exit status. */
 int cli_serve_main(int argc, char **argv);
 int cli_check_main(int argc, char **argv);
+int cli_plan_main(int argc, char **argv);
 int cli_status_main(int argc, char **argv);
 int cli_sim_main(int argc, char **argv);
 int cli_version_main(int argc, char **argv);

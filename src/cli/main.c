@@ -19,6 +19,7 @@ static const struct command commands[] = {
     {"serve", "run the gateway", cli_serve_main},
 #endif
     {"check", "check a configuration: every problem at once, with its place", cli_check_main},
+    {"plan", "predict the memory of every tier, by part", cli_plan_main},
     {"status", "show tiers, workers and requests of a running gateway", cli_status_main},
 #ifdef FAILSOFT_HAVE_SIM
     {"sim", "make, show and break simulated accelerators", cli_sim_main},

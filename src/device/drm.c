@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -246,31 +247,64 @@ static void walk_process(struct drm_walk *w, const char *pid_text)
     closedir(dir);
 }
 
-void drm_processes_read(const char *proc, const struct drm_card *card, const char *const *regions,
-                        size_t n_regions, struct device_sample *sample)
+static uint64_t now_us(void)
 {
-    struct drm_walk *w;
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+static void walk_all(struct drm_walk *w, struct drm_scan *scan)
+{
+    uint64_t start_us = now_us(), end_us;
     struct dirent *entry;
-    DIR *dir;
+    DIR *dir = opendir(w->proc);
     unsigned n = 0;
 
-    if (card->pci[0] == '\0' || (dir = opendir(proc)) == NULL)
-        return;
-    w = calloc(1, sizeof(*w));
-    if (w == NULL) {
-        closedir(dir);
+    if (dir == NULL) {
+        w->sample->has &= ~DEVICE_HAS_PROCESSES;
         return;
     }
+    while ((entry = readdir(dir)) != NULL && n++ < DRM_PIDS_MAX) {
+        if (is_number(entry->d_name))
+            walk_process(w, entry->d_name);
+    }
+    closedir(dir);
+    end_us = now_us();
+    scan->next_full_us = end_us + (end_us - start_us) * DRM_SCAN_REST;
+    scan->n_pids = w->sample->n_processes;
+    for (size_t i = 0; i < scan->n_pids; i++)
+        scan->pids[i] = w->sample->processes[i].pid;
+}
+
+void drm_processes_read(const char *proc, const struct drm_card *card, const char *const *regions,
+                        size_t n_regions, struct drm_scan *scan, struct device_sample *sample)
+{
+    struct drm_walk *w;
+
+    if (card->pci[0] == '\0')
+        return;
+    w = calloc(1, sizeof(*w));
+    if (w == NULL)
+        return;
     w->proc = proc;
     w->card = card;
     w->regions = regions;
     w->n_regions = n_regions;
     w->sample = sample;
     sample->has |= DEVICE_HAS_PROCESSES;
-    while ((entry = readdir(dir)) != NULL && n++ < DRM_PIDS_MAX) {
-        if (is_number(entry->d_name))
-            walk_process(w, entry->d_name);
+    if (now_us() >= scan->next_full_us) {
+        walk_all(w, scan);
+    } else {
+        /* Others may have come since the full walk. */
+        sample->flags |= DEVICE_FLAG_PROCESSES_PARTIAL;
+        for (size_t i = 0; i < scan->n_pids; i++) {
+            char pid[16];
+
+            snprintf(pid, sizeof(pid), "%" PRId32, scan->pids[i]);
+            walk_process(w, pid);
+        }
     }
-    closedir(dir);
     free(w);
 }

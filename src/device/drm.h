@@ -24,13 +24,26 @@ struct drm_card {
 int drm_card_find(const char *sys, const char *vendor, uint32_t index, struct drm_card *ret);
 
 /*
- * Adds every process that holds memory of `card` in the regions whose names begin with `region`
- * ("vram"; "local" and "vram" differ by driver), or of a shared pool with `gtt` as well. A client
- * that shows up on several descriptors or in several processes counts once, for the first.
- * Sets DEVICE_HAS_PROCESSES, and PROCESSES_PARTIAL where some could not be looked at.
+ * What a source keeps between passes. Looking at every descriptor of every process costs tens of
+ * milliseconds on a busy desktop, so a full walk is followed by DRM_SCAN_REST times as long without
+ * one; in between only the processes that held memory then are looked at again. Zeroed is ready.
+ */
+#define DRM_SCAN_REST 25u
+
+struct drm_scan {
+    uint64_t next_full_us; /* CLOCK_MONOTONIC */
+    int32_t pids[DEVICE_PROCESSES_MAX];
+    size_t n_pids;
+};
+
+/*
+ * Adds every process that holds memory of `card` in the regions of these names, with or without a
+ * number behind ("vram", "vram0"). A client that shows up on several descriptors or in several
+ * processes counts once, for the first. Sets DEVICE_HAS_PROCESSES, and PROCESSES_PARTIAL where some
+ * could not be looked at.
  */
 void drm_processes_read(const char *proc, const struct drm_card *card, const char *const *regions,
-                        size_t n_regions, struct device_sample *sample);
+                        size_t n_regions, struct drm_scan *scan, struct device_sample *sample);
 
 /*
  * Bytes in one region prefix of one fdinfo text: drm-resident-<region>, else its old name

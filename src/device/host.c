@@ -65,7 +65,7 @@ int host_psi_read(const char *proc, uint32_t *ret_some, uint32_t *ret_full)
 {
     char buffer[512];
     struct span text;
-    uint32_t some, full;
+    uint32_t some = 0, full = 0;
     int rc = device_text_read(proc, "pressure/memory", buffer, sizeof(buffer), &text);
 
     if (rc < 0)

@@ -292,7 +292,8 @@ static int start_thread(struct sampler *s)
     atomic_fetch_sub(&threads_alive, 1);
     pthread_mutex_lock(&s->lock);
     s->threads--;
-    unref_unlock(s);
+    s->refs--; /* never the last: the caller has one */
+    pthread_mutex_unlock(&s->lock);
     return -rc;
 }
 

@@ -28,6 +28,7 @@
 struct amd_source {
     struct device_roots roots;
     struct drm_card card;
+    struct drm_scan scan;
     bool integrated;
 };
 
@@ -162,9 +163,9 @@ static int amd_sample(void *state, struct device_sample *sample)
     }
     sample->state = DEVICE_STATE_PRESENT;
     if (s->integrated)
-        drm_processes_read(s->roots.proc, &s->card, pool_regions, 2, sample);
+        drm_processes_read(s->roots.proc, &s->card, pool_regions, 2, &s->scan, sample);
     else
-        drm_processes_read(s->roots.proc, &s->card, card_regions, 1, sample);
+        drm_processes_read(s->roots.proc, &s->card, card_regions, 1, &s->scan, sample);
     return 0;
 }
 

@@ -23,6 +23,7 @@ enum { INTEL_TILES_MAX = 8 };
 struct intel_source {
     struct device_roots roots;
     struct drm_card card;
+    struct drm_scan scan;
 };
 
 static int intel_open(const struct device_spec *spec, const struct device_roots *roots,
@@ -106,7 +107,7 @@ static int intel_sample(void *state, struct device_sample *sample)
         device_sample_say(sample, "the %s driver tells no memory size: %s", s->card.driver,
                           strerror(-rc));
     }
-    drm_processes_read(s->roots.proc, &s->card, regions, 2, sample);
+    drm_processes_read(s->roots.proc, &s->card, regions, 2, &s->scan, sample);
     return 0;
 }
 

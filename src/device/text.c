@@ -98,7 +98,7 @@ int device_text_parse_u64(struct span text, uint64_t *ret)
 
 int device_text_read_u64(const char *root, const char *path, uint64_t *ret)
 {
-    char buffer[64];
+    char buffer[64] = "";
     struct span text;
     int rc = device_text_read(root, path, buffer, sizeof(buffer), &text);
 
@@ -181,7 +181,7 @@ int device_text_field_size(struct span text, const char *key, char separator, ui
 void device_text_program(const char *proc, int32_t pid, char *out)
 {
     char path[64], buffer[64];
-    struct span text;
+    struct span text = SPAN_NONE;
 
     out[0] = '\0';
     snprintf(path, sizeof(path), "%" PRId32 "/comm", pid);

@@ -25,7 +25,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEVICES_DRAIN_MS = 5000, DEVICES_MAX_PROCESSES = 64 };
+enum {
+    DEVICES_DRAIN_MS = 5000,
+    DEVICES_MAX_PROCESSES = 64,
+    DEVICES_FIRST_SAMPLE_MS = 3000, /* after that, a device is one without telemetry */
+};
 
 static struct gateway_device *find_device(struct gateway *g, const char *name)
 {
@@ -99,6 +103,72 @@ void devices_worker_gone(struct gateway_worker *w)
     if (d && w->claim != LEDGER_CLAIM_NONE)
         (void)ledger_claim_begin_release(&d->ledger, w->claim, uv_now(w->gateway->loop));
     w->claim = LEDGER_CLAIM_NONE;
+}
+
+/* --- starting --- */
+
+static void describe_lack(const struct ledger_view *v, uint64_t need_bytes, char *out, size_t size)
+{
+    char need[24], room[24], foreign[24], total[24];
+    uint64_t admissible = v->admissible_bytes > 0 ? (uint64_t)v->admissible_bytes : 0;
+    int n = snprintf(out, size,
+                     "waits for memory: needs %s on %s, where %s of %s may be used; others hold %s",
+                     units_format_bytes(need_bytes, need, sizeof(need)), v->name,
+                     units_format_bytes(admissible, room, sizeof(room)),
+                     units_format_bytes(v->total_bytes, total, sizeof(total)),
+                     units_format_bytes(v->foreign_bytes, foreign, sizeof(foreign)));
+    for (unsigned i = 0; i < LEDGER_HOLDERS_MAX && v->holders[i].bytes > 0; i++) {
+        char bytes[24];
+        if (n < 0 || (size_t)n >= size)
+            return;
+        n += snprintf(out + n, size - (size_t)n, ", %s %s", v->holders[i].label,
+                      units_format_bytes(v->holders[i].bytes, bytes, sizeof(bytes)));
+    }
+}
+
+bool devices_may_start(struct gateway_worker *w, char *why, size_t why_size)
+{
+    struct gateway_device *d = find_device(w->gateway, w->device);
+    if (!d)
+        return true;
+    uint64_t now_ms = uv_now(w->gateway->loop);
+    if (now_ms < d->yield_until_ms) {
+        snprintf(why, why_size, "%s is given back by hand", d->name);
+        return false;
+    }
+    if (w->predict_job) {
+        snprintf(why, why_size, "its memory is being estimated");
+        return false;
+    }
+    struct ledger_view view = ledger_view(&d->ledger, now_ms);
+    bool no_figures = !d->ledger.sampled;
+    if (no_figures && now_ms - d->since_ms < DEVICES_FIRST_SAMPLE_MS) {
+        snprintf(why, why_size, "waits for the first figures of %s", d->name);
+        return false;
+    }
+    if (w->claim != LEDGER_CLAIM_NONE)
+        (void)ledger_claim_begin_release(&d->ledger, w->claim, now_ms);
+    char label[LEDGER_NAME_MAX];
+    label_of(w, label);
+    struct ledger_request request = {
+        .owner = LEDGER_OWNER_WORKER,
+        .label = label,
+        .bytes = w->predicted_bytes,
+        /* A device that no telemetry tells of is the owner's to vouch for: nothing would ever be
+         * started there otherwise. What cannot be predicted is measured once it runs. */
+        .adopt = no_figures || w->predicted_bytes == 0,
+    };
+    w->claim = LEDGER_CLAIM_NONE;
+    int r = ledger_claim_open(&d->ledger, &request, now_ms, &w->claim);
+    if (r == 0)
+        return true;
+    w->claim = LEDGER_CLAIM_NONE;
+    if (view.trust != LEDGER_TRUST_FRESH)
+        snprintf(why, why_size, "waits for figures of %s that can be trusted (%s)%s%s", d->name,
+                 ledger_trust_name(view.trust), d->why[0] ? ": " : "", d->why);
+    else
+        describe_lack(&view, w->predicted_bytes, why, why_size);
+    return false;
 }
 
 /* --- yielding --- */
@@ -216,6 +286,16 @@ static void to_ledger(struct gateway_device *d, const struct device_sample *s,
     }
 }
 
+static void start_those_that_wait(struct gateway_device *d)
+{
+    LIST_FOR_EACH(node, &d->gateway->workers)
+    {
+        struct gateway_worker *w = LIST_ENTRY(node, struct gateway_worker, node);
+        if (is_on(w, d) && !w->stopping)
+            worker_look_again(w->worker);
+    }
+}
+
 static void on_sample(void *ctx, const struct device_sample *sample)
 {
     struct gateway *g = ctx;
@@ -229,6 +309,7 @@ static void on_sample(void *ctx, const struct device_sample *sample)
     snprintf(d->why, sizeof(d->why), "%s", sample->why);
     bool bad = sample->flags & (DEVICE_FLAG_STALE | DEVICE_FLAG_IMPOSSIBLE | DEVICE_FLAG_RESUMED |
                                 DEVICE_FLAG_HUNG);
+    bool first = !d->ledger.sampled;
     if (!bad) {
         LIST_FOR_EACH(node, &g->workers)
         {
@@ -258,6 +339,8 @@ static void on_sample(void *ctx, const struct device_sample *sample)
         yield_under_pressure(d, &view);
     stop_drained(d, now_ms);
     bring_back(d, &view, now_ms);
+    if (first && d->ledger.sampled)
+        start_those_that_wait(d);
 }
 
 /* --- by hand --- */
@@ -369,6 +452,7 @@ static int add_device(struct gateway *g, const struct config_device *c)
     d->gateway = g;
     d->kind = c->kind;
     d->back_after_ms = c->back_after_ms;
+    d->since_ms = uv_now(g->loop);
     struct ledger_settings settings = ledger_settings_default();
     settings.reserve_bytes = c->reserve_bytes;
     ledger_init(&d->ledger, d->name, &settings, d->claims, GATEWAY_DEVICE_CLAIMS);

@@ -51,6 +51,7 @@ struct gateway_device {
     struct ledger_claim claims[GATEWAY_DEVICE_CLAIMS];
     struct pressure pressure;
     uint64_t back_after_ms;
+    uint64_t since_ms;        /* watched since */
     uint64_t yield_until_ms;  /* by hand; 0: not */
     char why[DEVICE_WHY_MAX]; /* what telemetry has to say; "" when all is well */
 };
@@ -75,8 +76,10 @@ struct gateway_worker {
     uint64_t attempts_total, attempts_failed;
     struct histogram first_event;
     bool stopping;
-    bool answers;            /* suspended and external: somebody listens there again */
-    uint64_t claim;          /* in its device's ledger; LEDGER_CLAIM_NONE: none */
+    bool answers;             /* suspended and external: somebody listens there again */
+    uint64_t claim;           /* in its device's ledger; LEDGER_CLAIM_NONE: none */
+    uint64_t predicted_bytes; /* upper bound of its load; 0: not known */
+    struct predict_job *predict_job;
     uint64_t measured_bytes; /* of its process on the device, at the last sample */
     uint64_t need_bytes;     /* what it needs to be started again */
     bool yielded;            /* gives its device's memory back: no new requests */
@@ -265,6 +268,13 @@ bool devices_are_same(struct gateway *g, const struct config *config);
 void devices_prepare_worker(struct gateway_worker *w);
 void devices_worker_changed(struct gateway_worker *w, enum worker_state to);
 void devices_worker_gone(struct gateway_worker *w);
+/* May the worker's engine be started: is there room for it? Claims it. False: why says what is missing. */
+bool devices_may_start(struct gateway_worker *w, char *why, size_t why_size);
+
+/* predict.c: what a managed worker will take of its device. */
+void predict_start(struct gateway_worker *w, const struct config_service *service,
+                   const struct config_tier *tier);
+void predict_forget(struct gateway_worker *w);
 
 /* recheck.c: whether a suspended external worker answers again, for the status pages. */
 void recheck_init(struct gateway *g);

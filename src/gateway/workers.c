@@ -53,7 +53,14 @@ static void on_log_line(struct worker *worker, struct span line, void *ctx)
     }
 }
 
+static bool may_start(struct worker *worker, char *why, size_t why_size, void *ctx)
+{
+    (void)worker;
+    return devices_may_start(ctx, why, why_size);
+}
+
 static const struct worker_events events = {
+    .may_start = may_start,
     .on_state = on_state,
     .on_log_line = on_log_line,
     .on_engine = on_engine,
@@ -63,6 +70,7 @@ static void worker_free(struct gateway_worker *w)
 {
     recheck_worker_gone(w);
     devices_worker_gone(w);
+    predict_forget(w);
     list_remove(&w->node);
     worker_destroy(w->worker);
     free(w->service);
@@ -111,6 +119,7 @@ int gateway_worker_create(struct gateway *g, const struct config *config,
         return r;
     }
     g->workers_open++;
+    predict_start(w, service, tier);
     worker_start(w->worker);
     *ret = w;
     return 0;

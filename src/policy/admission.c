@@ -88,19 +88,20 @@ static bool finding_permitted(const struct admission_facts *facts,
     return true;
 }
 
-/* The state of the device, whatever the sizes. */
+/* The state of the device or the host, whatever the sizes. */
 static bool finding_device_open(const struct admission_tier *tier, struct finding *f)
 {
-    f->pool = tier->device;
+    f->pool = tier->device ? tier->device : tier->host;
     if (tier->held_back_ms > 0) {
         f->why = FINDING_WHY_HELD_BACK;
         f->verdict = FINDING_LATER;
         f->wait_ms = tier->held_back_ms;
         return false;
     }
-    bool adds = !tier->loaded || tier->device_bytes.upper > 0;
-    if (tier->device && (tier->pressure == PRESSURE_LEVEL_CRITICAL ||
-                         (tier->pressure == PRESSURE_LEVEL_HIGH && adds))) {
+    bool adds =
+        !tier->loaded || (tier->device ? tier->device_bytes.upper : tier->host_bytes.upper) > 0;
+    if (f->pool && (tier->pressure == PRESSURE_LEVEL_CRITICAL ||
+                    (tier->pressure == PRESSURE_LEVEL_HIGH && adds))) {
         f->why = FINDING_WHY_PRESSURE;
         f->verdict = FINDING_NOT_NOW;
         return false;
@@ -121,7 +122,11 @@ static uint64_t admission_fitting_context(const struct admission_facts *facts,
                                           const struct admission_tier *tier, uint64_t short_bytes)
 {
     uint64_t per_token = tier->bytes_per_context_token;
-    if (tier->loaded || per_token == 0)
+    uint64_t of_context = 0;
+    /* A context that is larger than the load it is part of: nothing can be said. */
+    if (tier->loaded || per_token == 0 ||
+        __builtin_mul_overflow(per_token, tier->context_tokens, &of_context) ||
+        of_context > tier->device_bytes.upper)
         return 0;
     uint64_t fewer = short_bytes / per_token + (short_bytes % per_token > 0 ? 1 : 0);
     if (fewer >= tier->context_tokens)
@@ -187,17 +192,24 @@ static bool finding_memory_fits(const struct admission_facts *facts,
     uint64_t device = tier->device_bytes.upper;
     uint64_t host = tier->host_bytes.upper;
     bool one_pool = tier->device && tier->device == tier->host;
-    if (!finding_pool_fits(facts, tier, tier->device, one_pool ? device + host : device, f) ||
-        (!one_pool && !finding_pool_fits(facts, tier, tier->host, host, f)))
+    bool fits = finding_pool_fits(facts, tier, tier->device, one_pool ? device + host : device, f);
+    if (!fits && f->verdict != FINDING_SHRINKS)
         return false;
-    if (!tier->loaded && tier->load_wait_ms > 0) {
-        /* It fits beside the load in progress, but loads go one at a time. */
-        f->why = FINDING_WHY_LOADING;
-        f->verdict = FINDING_LATER;
-        f->wait_ms = tier->load_wait_ms;
+    /* A shorter context helps the device only. */
+    struct finding on_host = {0};
+    if (!one_pool && !finding_pool_fits(facts, tier, tier->host, host, &on_host)) {
+        *f = on_host;
         return false;
     }
-    return true;
+    if (!tier->loaded && tier->load_wait_ms > 0) {
+        /* There is room beside the load in progress, but loads go one at a time. */
+        *f = (struct finding){.why = FINDING_WHY_LOADING,
+                              .verdict = FINDING_LATER,
+                              .pool = tier->device ? tier->device : tier->host,
+                              .wait_ms = tier->load_wait_ms};
+        return false;
+    }
+    return fits;
 }
 
 /* Fewer output tokens into `room` tokens, where that is allowed and leaves enough. */
@@ -254,8 +266,11 @@ static struct finding admission_look(const struct admission_facts *facts,
     bool tokens_fit = finding_tokens_fit(facts, tier, &tokens);
     if (!tokens_fit && tokens.verdict == FINDING_NEVER)
         return tokens;
-    if (!finding_memory_fits(facts, tier, &f))
+    if (!finding_memory_fits(facts, tier, &f)) {
+        if (f.verdict == FINDING_SHRINKS)
+            f.max_tokens = tokens.max_tokens;
         return f;
+    }
     return tokens_fit ? (struct finding){0} : tokens;
 }
 
@@ -326,7 +341,7 @@ struct admission_decision admission_decide(const struct admission_facts *facts)
             admission_say_taken(&reason, tier);
             d.action = admission_action_for(facts, i);
         } else {
-            admission_say_finding(&reason, tier, &f);
+            admission_say_finding(&reason, tier, &f, i == 0);
             admission_remember(&d, &f, i == 0);
         }
         if (f.verdict != FINDING_FITS && f.verdict != FINDING_SHRINKS && !waits)
@@ -334,10 +349,11 @@ struct admission_decision admission_decide(const struct admission_facts *facts)
         d.tier = i;
         d.permanent = d.nonsense = false;
         d.retry_after_ms = 0;
-        if (f.verdict == FINDING_SHRINKS)
+        if (f.verdict == FINDING_SHRINKS) {
             d.action = ADMISSION_ACTION_SHRINK;
-        d.max_tokens = f.max_tokens;
-        d.context_tokens = f.context_tokens;
+            d.max_tokens = f.max_tokens;
+            d.context_tokens = f.context_tokens;
+        }
         if (waits) {
             d.action = ADMISSION_ACTION_DELAY;
             d.delay_ms = f.wait_ms;

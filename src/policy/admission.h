@@ -30,7 +30,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { ADMISSION_REASON_MAX = 384 };
+enum { ADMISSION_REASON_MAX = 512 };
 
 /* No request has more tokens (F33): beyond it the figure is not a size but an overflow. */
 #define ADMISSION_TOKENS_MAX (UINT64_C(1) << 31)
@@ -73,7 +73,7 @@ struct admission_tier {
      * the tier has none; then it may need nothing of it. */
     const struct ledger_view *device;
     const struct ledger_view *host;
-    enum pressure_level pressure; /* of the device */
+    enum pressure_level pressure; /* of the device, or of the host where there is none */
 
     bool loaded;              /* its worker runs; the needs are what the request adds */
     bool excluded;            /* failed for this request already, suspended, or not configured */

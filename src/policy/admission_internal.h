@@ -44,9 +44,10 @@ struct finding {
     uint64_t margin_bytes;
 };
 
-/* Puts into words why the tier does not take it as asked, or what it takes. */
+/* Puts into words why the tier does not take it as asked, or what it takes. `full`: with who holds
+ * the memory. */
 void admission_say_finding(struct text *t, const struct admission_tier *tier,
-                           const struct finding *finding);
+                           const struct finding *finding, bool full);
 void admission_say_taken(struct text *t, const struct admission_tier *tier);
 
 #endif

@@ -32,7 +32,8 @@ static void say_holders(struct text *t, const struct ledger_view *pool)
     }
 }
 
-static void say_memory(struct text *t, const struct admission_tier *tier, const struct finding *f)
+static void say_memory(struct text *t, const struct admission_tier *tier, const struct finding *f,
+                       bool full)
 {
     text_add(t, "needs ");
     text_add_bytes(t, f->need);
@@ -43,9 +44,11 @@ static void say_memory(struct text *t, const struct admission_tier *tier, const 
     text_add(t, pool_name(f->pool));
     if (tier->low_confidence)
         text_add(t, " (upper bound of a rough estimate)");
-    say_holders(t, f->pool);
+    if (full)
+        say_holders(t, f->pool);
     if (f->margin_bytes > 0) {
-        text_add(t, "; margin prevented full offload by ");
+        text_add(t, f->pool == tier->device ? "; margin prevented full offload by "
+                                            : "; margin prevented it by ");
         text_add_bytes(t, f->margin_bytes);
     }
     if (f->fit_context > 0) {
@@ -91,7 +94,8 @@ static void say_room(struct text *t, const struct finding *f, bool ever)
         text_add(t, " now");
 }
 
-static void say_why(struct text *t, const struct admission_tier *tier, const struct finding *f)
+static void say_why(struct text *t, const struct admission_tier *tier, const struct finding *f,
+                    bool full)
 {
     switch (f->why) {
     case FINDING_WHY_NONE: return;
@@ -115,7 +119,8 @@ static void say_why(struct text *t, const struct admission_tier *tier, const str
         text_add(t, pool_name(f->pool));
         text_add(t, " is ");
         text_add(t, pressure_level_name(tier->pressure));
-        say_holders(t, f->pool);
+        if (full)
+            say_holders(t, f->pool);
         return;
     case FINDING_WHY_BLOCK:
         text_add(t, "needs one buffer of ");
@@ -128,18 +133,18 @@ static void say_why(struct text *t, const struct admission_tier *tier, const str
     case FINDING_WHY_UNKNOWN: say_unknown(t, f); return;
     case FINDING_WHY_LOADING:
         text_add(t, "another load is in progress on ");
-        text_add(t, pool_name(f->pool ? f->pool : tier->device));
+        text_add(t, pool_name(f->pool));
         return;
-    case FINDING_WHY_MEMORY: say_memory(t, tier, f); return;
+    case FINDING_WHY_MEMORY: say_memory(t, tier, f, full); return;
     case FINDING_WHY_CONTEXT: say_room(t, f, true); return;
     case FINDING_WHY_KV: say_room(t, f, false); return;
     }
 }
 
 void admission_say_finding(struct text *t, const struct admission_tier *tier,
-                           const struct finding *f)
+                           const struct finding *f, bool full)
 {
-    say_why(t, tier, f);
+    say_why(t, tier, f, full);
     if (f->verdict == FINDING_SHRINKS && f->max_tokens > 0) {
         text_add(t, "; output is limited to ");
         say_tokens(t, f->max_tokens);

@@ -137,17 +137,23 @@ static struct ledger_view ledger_balance(const struct ledger *l, uint64_t now_ms
     return view;
 }
 
+/* Labels are filled up with zeros: a comparison of fixed length is a few instructions. */
+static bool ledger_same_label(const struct ledger_claim *claim, const char *label)
+{
+    return memcmp(claim->label, label, LEDGER_NAME_MAX) == 0;
+}
+
 /* The claims of one label are one holder. Only the largest few are kept. */
 static void ledger_add_holder(const struct ledger *l, uint32_t first, struct ledger_view *view)
 {
     const char *label = l->claims[first].label;
     for (uint32_t i = 0; i < first; i++) {
-        if (l->claims[i].state != LEDGER_STATE_NONE && strcmp(l->claims[i].label, label) == 0)
+        if (l->claims[i].state != LEDGER_STATE_NONE && ledger_same_label(&l->claims[i], label))
             return; /* counted with that one */
     }
     uint64_t bytes = 0;
     for (uint32_t i = first; i < l->capacity; i++) {
-        if (l->claims[i].state != LEDGER_STATE_NONE && strcmp(l->claims[i].label, label) == 0)
+        if (l->claims[i].state != LEDGER_STATE_NONE && ledger_same_label(&l->claims[i], label))
             bytes += l->claims[i].held_bytes;
     }
     unsigned place = LEDGER_HOLDERS_MAX;

@@ -78,9 +78,10 @@ enum pressure_level pressure_update(struct pressure *p, const struct pressure_fa
     enum pressure_level now = pressure_of(p, facts->reserve_bytes, headroom);
     if (now >= p->level) {
         p->calm = false;
-        /* Old figures are no reason to unload anything; our own claims are in them all the same. */
-        if (facts->trusted || now < PRESSURE_LEVEL_CRITICAL)
-            p->level = now;
+        /* Old figures are no reason to unload anything, only to load nothing more. */
+        if (!facts->trusted && now > PRESSURE_LEVEL_HIGH && p->level < PRESSURE_LEVEL_CRITICAL)
+            now = PRESSURE_LEVEL_HIGH;
+        p->level = now;
     }
     if (p->level == PRESSURE_LEVEL_NORMAL)
         return p->level;

@@ -407,6 +407,25 @@ static bool wait_for_memory(struct worker *w)
     return true;
 }
 
+/* True when the owner says that it is not the time. */
+static bool wait_for_owner(struct worker *w)
+{
+    char why[WORKER_REASON_BYTES];
+
+    if (w->events->may_start == NULL || w->events->may_start(w, why, sizeof(why), w->ctx))
+        return false;
+    worker_set_reason(w, "%s", why);
+    uv_timer_start(&w->step_timer, on_look_again, w->options->memory_poll_ms, 0);
+    return true;
+}
+
+void supervise_look_again(struct worker *w)
+{
+    if (w->state == WORKER_STATE_STARTING && w->process == NULL && !w->job_running &&
+        !w->destroying)
+        start_job(w);
+}
+
 static void run_job(uv_work_t *job)
 {
     struct worker *w = job->data;
@@ -437,7 +456,7 @@ static void on_job_done(uv_work_t *job, int status)
         schedule_restart(w);
         return;
     }
-    if (!wait_for_memory(w))
+    if (!wait_for_memory(w) && !wait_for_owner(w))
         launch(w);
 }
 

@@ -384,6 +384,12 @@ bool worker_offload(const struct worker *w, uint32_t *ret_offloaded, uint32_t *r
     return true;
 }
 
+void worker_look_again(struct worker *w)
+{
+    if (w->managed)
+        supervise_look_again(w);
+}
+
 void worker_read_log_now(struct worker *w)
 {
     if (w->process != NULL)

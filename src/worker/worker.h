@@ -53,6 +53,11 @@ struct worker_events {
      */
     void (*on_state)(struct worker *w, enum worker_state from, enum worker_state to, void *ctx);
     /*
+     * Managed: everything is there to start the engine. False: not now; `why` (one sentence) is shown
+     * as the reason, and it is asked again after memory_poll_ms or at worker_look_again().
+     */
+    bool (*may_start)(struct worker *w, char *why, size_t why_size, void *ctx);
+    /*
      * One line of the engine's output, without its end, cut to WORKER_LOG_LINE_BYTES; any byte
      * but LF may be inside, NUL included. Valid during the call.
      */
@@ -111,6 +116,9 @@ void worker_recycle(struct worker *w, const char *reason, bool force);
  * Nothing in any other state.
  */
 void worker_retry_now(struct worker *w);
+
+/* What may_start() answers may have changed: a start that waits is tried now. */
+void worker_look_again(struct worker *w);
 
 /*
  * A connect to a worker in state ready was refused or reset: looks at the process at once, so that

@@ -99,6 +99,8 @@ void worker_notify_stopped(struct worker *w);
 void worker_maybe_free(struct worker *w);
 
 /* supervise.c */
+/* See worker_look_again(). */
+void supervise_look_again(struct worker *w);
 void supervise_start(struct worker *w);
 /* Ends the process; what comes after is decided by `wanted`, fail_next and keep_reason. */
 void supervise_end(struct worker *w, bool force);

@@ -9,8 +9,8 @@
 #include "device/source.h"
 #include "tests/fakes/stub_nvml.h"
 
-#define MIB (1024ull * 1024ull)
-#define GIB (1024ull * MIB)
+#define MIB (UINT64_C(1024) * 1024)
+#define GIB (UINT64_C(1024) * MIB)
 
 /* cmocka set-up and tear-down: an empty folder, and the stub as at the start. */
 int rig_setup(void **state);

@@ -161,6 +161,23 @@ static void test_amd_garbage(void **state)
     }
 }
 
+/* In a pool, an impossible half must not make the other half larger. */
+static void test_f41_impossible_half(void **state)
+{
+    struct device_spec spec = spec_of(DEVICE_KIND_AMD, 0);
+    struct device_sample s;
+
+    (void)state;
+    rig_meminfo(124 * GIB, 110 * GIB);
+    put_card(0, "0x1002", "amdgpu", "0000:c4:00.0");
+    put_metrics_format(0, 2);
+    put_memory(0, "vram", 512 * MIB, 513 * MIB);
+    put_memory(0, "gtt", 62 * GIB, 0);
+    (void)rig_sample(&device_source_amd, &spec, &s);
+    assert_int_equal(s.has & DEVICE_HAS_MEMORY, 0);
+    assert_true((s.flags & DEVICE_FLAG_IMPOSSIBLE) != 0);
+}
+
 static void test_processes_of_a_card(void **state)
 {
     struct device_spec spec = spec_of(DEVICE_KIND_AMD, 0);
@@ -205,6 +222,42 @@ static void test_processes_of_a_card(void **state)
         if (s.processes[i].pid == 100)
             assert_string_equal(s.processes[i].program, "llama-server");
     }
+}
+
+/* Between two full walks only those that are known are looked at, and the sample says so. */
+static void test_walks_are_rationed(void **state)
+{
+    static const char *const regions[] = {"vram"};
+    static const char text[] = "drm-client-id:\t%d\ndrm-pdev:\t0000:03:00.0\n"
+                               "drm-memory-vram:\t%d MiB\n";
+    struct drm_card card = {.pci = "0000:03:00.0"};
+    struct drm_scan scan = {0};
+    struct device_sample s;
+    char client[128];
+    uint64_t bytes;
+
+    (void)state;
+    snprintf(client, sizeof(client), text, 1, 10);
+    put_client(100, 3, "/dev/dri/renderD128", client);
+    device_sample_init(&s, "gpu0", "test");
+    drm_processes_read(rig_roots.proc, &card, regions, 1, &scan, &s);
+    assert_int_equal(s.n_processes, 1);
+    assert_true(scan.next_full_us > 0);
+    scan.next_full_us = UINT64_MAX;
+    rig_put("proc/100/fdinfo/3", text, 1, 20);
+    snprintf(client, sizeof(client), text, 2, 30);
+    put_client(101, 3, "/dev/dri/renderD128", client);
+    device_sample_init(&s, "gpu0", "test");
+    drm_processes_read(rig_roots.proc, &card, regions, 1, &scan, &s);
+    assert_true(device_sample_process(&s, 100, &bytes));
+    assert_int_equal(bytes, 20 * MIB);
+    assert_false(device_sample_process(&s, 101, &bytes));
+    assert_true((s.flags & DEVICE_FLAG_PROCESSES_PARTIAL) != 0);
+    scan.next_full_us = 0;
+    device_sample_init(&s, "gpu0", "test");
+    drm_processes_read(rig_roots.proc, &card, regions, 1, &scan, &s);
+    assert_true(device_sample_process(&s, 101, &bytes));
+    assert_int_equal(s.flags, 0);
 }
 
 static void test_fdinfo_garbage(void **state)
@@ -271,9 +324,14 @@ static void test_intel(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_TREE(test_amd_card),       IN_TREE(test_f41_apu_pool),
-        IN_TREE(test_amd_garbage),    IN_TREE(test_processes_of_a_card),
-        IN_TREE(test_fdinfo_garbage), IN_TREE(test_intel),
+        IN_TREE(test_amd_card),
+        IN_TREE(test_f41_apu_pool),
+        IN_TREE(test_amd_garbage),
+        IN_TREE(test_f41_impossible_half),
+        IN_TREE(test_processes_of_a_card),
+        IN_TREE(test_walks_are_rationed),
+        IN_TREE(test_fdinfo_garbage),
+        IN_TREE(test_intel),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -326,6 +326,45 @@ static void test_f121_resident_memory(void **state)
     }
 }
 
+/* Whatever stands in the files: for the sanitizers. And what can not be is never believed. */
+static void test_any_bytes(void **state)
+{
+    static const char *const files[] = {
+        "proc/meminfo",
+        "proc/pressure/memory",
+        "proc/self/cgroup",
+        "cgroup/user.slice/memory.max",
+        "cgroup/user.slice/memory.current",
+        "cgroup/user.slice/memory.stat",
+        "cgroup/user.slice/cpu.max",
+        "proc/100/status",
+    };
+    static const char letters[] = "0123456789 \n\t:=./maxMemAvailableTotalkB,-";
+    const int32_t pid = 100;
+    uint64_t seed = 88172645463325252ull;
+
+    (void)state;
+    for (int round = 0; round < 4000; round++) {
+        char bytes[200];
+        struct host_sample s;
+        size_t len;
+
+        if (round % 40 == 0)
+            setup_v2();
+        for (size_t i = 0; i < sizeof(bytes); i++) {
+            seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
+            bytes[i] =
+                seed % 31 == 0 ? (char)(seed >> 8) : letters[(seed >> 16) % (sizeof(letters) - 1)];
+        }
+        len = seed % sizeof(bytes);
+        rig_put_bytes(files[(seed >> 20) % UNIT_COUNT(files)], bytes, len);
+        memset(&s, 0, sizeof(s));
+        host_sample_read(&rig_roots, &pid, 1, &s);
+        if ((s.has & HOST_HAS_AVAILABLE) != 0)
+            assert_true(s.available_bytes <= s.total_bytes);
+    }
+}
+
 /* The real files of this machine are understood. */
 static void test_this_host(void **state)
 {
@@ -362,6 +401,7 @@ int main(void)
         IN_TREE(test_events_and_processors),
         IN_TREE(test_version_1),
         IN_TREE(test_f121_resident_memory),
+        IN_TREE(test_any_bytes),
         IN_TREE(test_this_host),
     };
 

@@ -259,6 +259,7 @@ static void check_processes(const struct device_sample *s)
 
     assert_true((s->has & DEVICE_HAS_PROCESSES) != 0);
     assert_int_equal(s->n_processes, 4);
+    assert_int_equal(s->flags, 0); /* "not available" is an answer, not nonsense */
     assert_true(device_sample_process(s, 100, &bytes));
     assert_int_equal(bytes, 5 * GIB);
     assert_false(device_sample_process(s, 101, &bytes)); /* unknown is not none */

@@ -41,6 +41,8 @@ static void one_high_figure_is_no_leak(void **state)
     }
     assert_false(leak_note(&k, 500 * MIB));
     assert_int_equal(leak_grown_bytes(&k), 0);
+    assert_false(leak_note(&k, 900 * MIB));
+    assert_false(leak_note(&k, 900 * MIB));
     assert_false(leak_note(&k, 1101 * MIB));
     assert_true(leak_note(&k, 1101 * MIB));
 }

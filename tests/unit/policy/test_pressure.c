@@ -137,6 +137,10 @@ static void old_figures_never_make_it_better_nor_critical(void **state)
     assert_int_equal(pressure_update(&p, &facts, 60500), PRESSURE_LEVEL_HIGH);
     facts.trusted = true;
     assert_int_equal(pressure_update(&p, &facts, 61000), PRESSURE_LEVEL_CRITICAL);
+    facts.trusted = false;
+    assert_int_equal(pressure_update(&p, &facts, 61500), PRESSURE_LEVEL_CRITICAL);
+    p = fresh();
+    assert_int_equal(pressure_update(&p, &facts, 0), PRESSURE_LEVEL_HIGH);
 }
 
 /* More headroom is never a worse level, from any state. */
@@ -171,6 +175,7 @@ static void a_worker_comes_back_after_a_while(void **state)
     assert_int_equal(comeback_in_ms(&c, 61000), 60000);
     assert_false(comeback_update(&c, room, 5 * GIB, PRESSURE_LEVEL_ELEVATED, 62000));
     assert_false(comeback_update(&c, room, 5 * GIB, PRESSURE_LEVEL_HIGH, 63000));
+    assert_int_equal(comeback_in_ms(&c, 63000), 60000);
     assert_false(comeback_update(&c, -1, 0, PRESSURE_LEVEL_NORMAL, 64000));
     assert_false(comeback_update(&c, room, 5 * GIB, PRESSURE_LEVEL_NORMAL, 65000));
     assert_true(comeback_update(&c, room, 5 * GIB, PRESSURE_LEVEL_NORMAL, 125000));
