@@ -347,7 +347,7 @@ static void test_any_bytes(void **state)
     uint64_t seed = 88172645463325252ull;
 
     (void)state;
-    for (int round = 0; round < 4000; round++) {
+    for (int round = 0; round < 1500; round++) {
         char bytes[200];
         struct host_sample s;
         size_t len;
