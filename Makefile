@@ -3,7 +3,7 @@
 # (default: $XDG_CACHE_HOME/failsoft or ~/.cache/failsoft).
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build unit e2e lint fuzz bench clean
+.PHONY: help run test build unit e2e lint fuzz bench estimate-check clean
 # The scripts use both cores themselves; two of them at once would only be in each other's way.
 .NOTPARALLEL:
 
@@ -26,6 +26,7 @@ help:
 	@echo '  make lint    gcc and clang warnings, layers, house rules, clang-format, clang-tidy'
 	@echo '  make fuzz    every fuzz target for FUZZ_SECONDS (60) seconds'
 	@echo '  make bench   the gateway against direct, nginx and HAProxy'
+	@echo '  make estimate-check  predicted memory against what the engine allocates'
 	@echo '  make clean   remove build folders (the cache stays)'
 
 build:
@@ -71,6 +72,12 @@ fuzz:
 bench: build
 	@setup/packages.sh bench
 	@python3 bench/run.py --bin build/src/failsoft --tools build/bench $(BENCH_ARGS)
+
+# The third model (sliding windows, 253 MB, Gemma terms) is fetched by this target alone.
+estimate-check: build
+	@setup/engine.sh >/dev/null
+	@setup/models.sh all >/dev/null
+	@python3 tools/estimate_check.py --bin build/src/failsoft $(ESTIMATE_ARGS)
 
 clean:
 	rm -rf build build-asan build-clang build-fuzz .deps

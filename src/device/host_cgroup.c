@@ -244,6 +244,22 @@ static int walk_below(struct host_sample *s, const char *root, const char *folde
     return walk_up(s, mount, path, read);
 }
 
+/*
+ * A controller's tree has its name, and where several share one ("cpu,cpuacct"), the name of all of
+ * them with links from each; the links may be missing. Looking twice changes nothing.
+ */
+static int walk_v1(struct host_sample *s, const char *root, const char *name, struct span all,
+                   struct span path, int (*read)(struct cgroup_walk *, const char *))
+{
+    char folder[128];
+    int rc = walk_below(s, root, name, path, 1, read);
+    int n = snprintf(folder, sizeof(folder), "%.*s", SPAN_FMT(all));
+
+    if (rc < 0 || n < 0 || (size_t)n >= sizeof(folder) || strcmp(folder, name) == 0)
+        return rc;
+    return walk_below(s, root, folder, path, 1, read);
+}
+
 /* One line of /proc/self/cgroup: `ID:CONTROLLERS:PATH` (cgroups(7)). */
 static int read_membership(const char *root, struct span line, struct host_sample *s)
 {
@@ -261,9 +277,9 @@ static int read_membership(const char *root, struct span line, struct host_sampl
         return r < 0 ? r : rc;
     }
     if (has_controller(controllers, "memory"))
-        rc = walk_below(s, root, "memory", line, 1, read_v1_memory);
+        rc = walk_v1(s, root, "memory", controllers, line, read_v1_memory);
     if (has_controller(controllers, "cpu"))
-        (void)walk_below(s, root, "cpu", line, 1, read_v1_cpu);
+        (void)walk_v1(s, root, "cpu", controllers, line, read_v1_cpu);
     return rc;
 }
 

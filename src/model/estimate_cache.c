@@ -14,7 +14,7 @@ static uint64_t tensor_bytes(uint64_t row_bytes, uint64_t rows, uint64_t alignme
 }
 
 /* Without flash attention values are kept transposed, and as wide as the widest layer's. */
-static uint64_t widest_values(const struct model_facts *m)
+uint64_t estimate_widest_values(const struct model_facts *m)
 {
     uint64_t widest = 0;
 
@@ -37,7 +37,7 @@ static uint64_t layer_cache(const struct estimate_plan *p, const struct model_la
     uint64_t bytes;
 
     if (!p->flash)
-        values = widest_values(m);
+        values = estimate_widest_values(m);
     bytes = tensor_bytes(estimate_row_bytes(p->s->cache_type_k, keys), rows, alignment);
     if (m->latent)
         return bytes;

@@ -190,10 +190,11 @@ static int attend_plainly(struct builder *b, int q, int k, int v, const struct h
 
     if (b->m->memory == MODEL_MEMORY_NONE)
         scores = estimate_mul(row(b, b->tokens, b->tokens), l->heads);
-    x = graph_result(b->g, scores, b->tokens, 0, k, q, -1, -1);
-    x = graph_result(b->g, scores, b->tokens, GRAPH_IN_PLACE, x, h->mask, -1, -1);
+    /* The values come first: the graph is walked from its result, and they are its first source. */
     if (b->m->memory == MODEL_MEMORY_NONE)
         v = graph_result(b->g, row(b, h->value, b->tokens), b->tokens, 0, v, -1, -1, -1);
+    x = graph_result(b->g, scores, b->tokens, 0, k, q, -1, -1);
+    x = graph_result(b->g, scores, b->tokens, GRAPH_IN_PLACE, x, h->mask, -1, -1);
     x = graph_result(b->g, result, b->tokens, 0, v, x, -1, -1);
     x = graph_view(b->g, x, result);
     return graph_result(b->g, result, b->tokens, 0, x, -1, -1, -1);
@@ -397,6 +398,8 @@ static int build_inputs(struct builder *b)
     uint64_t mask_row = b->p->flash ? F16 : F32;
     uint64_t cells = m->memory == MODEL_MEMORY_NONE ? b->tokens : b->p->cells;
     uint64_t places = 8 * b->tokens;
+    /* Transposed values are stored number by number. */
+    uint64_t value_places = b->p->flash ? places : estimate_mul(places, estimate_widest_values(m));
     uint64_t bytes = row(b, m->embedding, b->tokens);
     bool cached = m->memory != MODEL_MEMORY_NONE;
     const struct gguf_tensor *types = b->outside.weight[TENSOR_PART_TOKEN_TYPES];
@@ -409,7 +412,7 @@ static int build_inputs(struct builder *b)
     (void)graph_input(b->g, bytes); /* for embeddings instead of tokens */
     b->positions = graph_input(b->g, F32 * b->tokens);
     b->key_place = cached ? graph_input(b->g, places) : -1;
-    b->value_place = cached ? graph_input(b->g, places) : -1;
+    b->value_place = cached ? graph_input(b->g, value_places) : -1;
     b->mask = graph_input(b->g, estimate_mul(estimate_mul(mask_row, cells), b->tokens));
     b->key_turn = turn_input(b, b->p->s->cache_type_k, m->key_length, m->key_length_window, true);
     b->value_turn =
@@ -417,7 +420,7 @@ static int build_inputs(struct builder *b)
     b->key_turn_window = b->value_turn_window = -1;
     if (m->window > 0) {
         b->key_place_window = cached ? graph_input(b->g, places) : -1;
-        b->value_place_window = cached ? graph_input(b->g, places) : -1;
+        b->value_place_window = cached ? graph_input(b->g, value_places) : -1;
         b->mask_window =
             graph_input(b->g, estimate_mul(estimate_mul(mask_row, b->p->window_cells), b->tokens));
         b->key_turn_window =

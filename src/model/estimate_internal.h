@@ -74,6 +74,7 @@ bool estimate_is_repacked(const struct estimate_plan *p, const struct gguf_tenso
 void estimate_weights(const struct estimate_plan *p, struct estimate *e);
 
 /* estimate_cache.c: keys, values and states */
+uint64_t estimate_widest_values(const struct model_facts *m);
 void estimate_cache(const struct estimate_plan *p, struct estimate *e);
 
 /* estimate_compute.c: buffers of a batch, and its results */

@@ -121,15 +121,15 @@ static void read_windows(struct facts_reader *r, const struct architecture *a)
     struct model_facts *m = r->m;
     const struct gguf_entry *pattern = find(r, "attention.sliding_window_pattern");
     uint32_t period = a != NULL ? a->period : 0;
-    bool full_first = a != NULL && a->full_first;
 
     m->window = number_or(r, "attention.sliding_window", a != NULL ? a->window : 0);
-    if (m->window == 0 || (a != NULL && !a->windows)) {
-        m->window = 0; /* e.g. phi3, mistral: the engine ignores it and keeps everything */
+    if (m->window == 0 || a == NULL || !a->windows) {
+        /* phi3, mistral: the engine ignores it and keeps everything; unknown: it might. */
+        m->window = 0;
         return;
     }
     /* Architectures with a period of their own do not look at a list. */
-    if (pattern != NULL && pattern->kind == GGUF_ENTRY_NUMBERS && (a == NULL || a->period == 0)) {
+    if (pattern != NULL && pattern->kind == GGUF_ENTRY_NUMBERS && a->period == 0) {
         for (uint32_t i = 0; i < m->layers; i++)
             m->layer[i].window = layer_number(r, pattern, i, 0) != 0;
         return;
@@ -145,7 +145,7 @@ static void read_windows(struct facts_reader *r, const struct architecture *a)
         return;
     }
     for (uint32_t i = 0; i < m->own_layers; i++) {
-        if (full_first)
+        if (a->full_first)
             m->layer[i].window = period == 0 || i % period != 0;
         else
             m->layer[i].window = period == 0 || i % period < period - 1;
@@ -202,6 +202,12 @@ static void read_recurrent(struct facts_reader *r, const struct architecture *a)
     const struct gguf_entry *list = find(r, "attention.recurrent_layers");
     uint32_t interval = number_or(r, "full_attention_interval", INTERVAL_DEFAULT);
 
+    if (a == NULL && (find(r, "ssm.state_size") != NULL || find(r, "wkv.head_size") != NULL)) {
+        /* A state, and nobody knows in which layers: in all of them, beside the keys. */
+        for (uint32_t i = 0; i < m->layers; i++)
+            m->layer[i].recurrent = true;
+        read_state(r);
+    }
     if (a == NULL || a->recurrent == ARCHITECTURE_RECURRENT_NONE)
         return;
     for (uint32_t i = 0; i < m->layers; i++) {

@@ -560,6 +560,7 @@ static void test_f19_kernel_log(void **state)
         turn_until(have_xid);
         assert_string_equal(r->event_device, cases[i].device);
         assert_int_equal(r->event.fault, cases[i].fault);
+        assert_null(strstr(r->event.text, "SUBSYSTEM")); /* the record's first line alone */
     }
     close(fd);
 }
