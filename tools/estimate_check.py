@@ -240,6 +240,9 @@ def matrix(found, quick):
                 contexts, (1, 4), ("f16",) if embeddings else ("f16", "q8_0"),
                 (-1, part, 0, None)):
             yield {**usual, "context": context, "slots": slots, "cache": cache, "layers": layers}
+        # A model that predicts tokens makes logits of every one of a text to embed.
+        if not embeddings:
+            yield {**usual, "embeddings": True, "context": 512}
         for layers in (-1, part, None):
             yield {**usual, "flash": "off", "layers": layers}
             if not embeddings:
@@ -258,7 +261,8 @@ def pair(rows, what):
 def extras(r):
     return ("" if r["flash"] == "on" else " no flash attention") + (
         " one cache" if r["unified"] else "") + (
-            f" -ub {r['micro_batch']}" if r["micro_batch"] else "")
+            f" -ub {r['micro_batch']}" if r["micro_batch"] else "") + (
+                " embeddings" if r["embeddings"] else "")
 
 
 def main():

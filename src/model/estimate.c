@@ -179,6 +179,7 @@ static void add_draft(const struct estimate_plan *p, struct estimate *e)
     s.draft = NULL;
     s.projector = NULL;
     s.device_fixed_bytes = s.host_fixed_bytes = 0;
+    s.host_token_bytes = 0;
     estimate_make(p->s->draft, &s, &draft);
     estimate_add_part(&e->device[ESTIMATE_DRAFT], draft.device_total.bytes,
                       draft.device_total.upper_bytes);
@@ -205,6 +206,7 @@ void estimate_make(const struct model_facts *m, const struct estimate_settings *
 {
     struct estimate_plan p = plan_make(m, s);
     struct estimate *e = ret;
+    uint64_t host;
 
     memset(e, 0, sizeof(*e));
     e->confidence = ESTIMATE_CONFIDENCE_HIGH;
@@ -227,7 +229,8 @@ void estimate_make(const struct model_facts *m, const struct estimate_settings *
     if (p.s->device)
         estimate_add_part(&e->device[ESTIMATE_RUNTIME], s->device_fixed_bytes,
                           s->device_fixed_bytes);
-    estimate_add_part(&e->host[ESTIMATE_RUNTIME], s->host_fixed_bytes, s->host_fixed_bytes);
+    host = estimate_add(s->host_fixed_bytes, estimate_mul(s->host_token_bytes, m->vocabulary));
+    estimate_add_part(&e->host[ESTIMATE_RUNTIME], host, host);
     e->device_total = (struct estimate_bytes){sum(e->device, false), sum(e->device, true)};
     e->host_total = (struct estimate_bytes){sum(e->host, false), sum(e->host, true)};
 }

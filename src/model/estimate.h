@@ -51,6 +51,7 @@ struct estimate_settings {
     uint32_t device_alignment;   /* of tensors in device memory */
     uint64_t device_fixed_bytes; /* what the runtime takes by being there, e.g. a CUDA context */
     uint64_t host_fixed_bytes;   /* the process without its model */
+    uint32_t host_token_bytes;   /* and what it keeps of each token of the vocabulary */
     const struct model_facts *projector; /* NULL: none */
     const struct model_facts *draft;     /* NULL: none; same context, one micro-batch */
 };

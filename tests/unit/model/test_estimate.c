@@ -203,6 +203,9 @@ static void test_experts(void **state)
     fixture_finish(&f);
     settings(&s, 1024, 1);
     estimate_make(&f.facts, &s, &e);
+    /* Its graph was never compared with an engine. */
+    assert_int_equal(e.confidence, ESTIMATE_CONFIDENCE_MEDIUM);
+    assert_true(e.device[ESTIMATE_COMPUTE].upper_bytes >= 2 * e.device[ESTIMATE_COMPUTE].bytes);
     s.experts_on_host = true;
     estimate_make(&f.facts, &s, &kept);
     assert_true(e.device[ESTIMATE_WEIGHTS].bytes - kept.device[ESTIMATE_WEIGHTS].bytes ==
@@ -244,6 +247,13 @@ static void test_compute(void **state)
     assert_int_equal(s.micro_batch, 512);
     estimate_make(&f.facts, &s, &embeddings);
     assert_true(embeddings.device[ESTIMATE_COMPUTE].bytes > 512 * 1000 * 4);
+    /* A model that predicts tokens makes logits for all of them, even then. */
+    f.facts.vocabulary = 100000;
+    estimate_make(&f.facts, &s, &embeddings);
+    s.embeddings = false;
+    estimate_make(&f.facts, &s, &with);
+    assert_true(embeddings.device[ESTIMATE_COMPUTE].bytes >= 512ull * 100000 * 4);
+    assert_true(with.device[ESTIMATE_COMPUTE].bytes < 512ull * 100000 * 4 / 2);
     fixture_free(&f);
 }
 
@@ -260,10 +270,11 @@ static void test_host_only(void **state)
     s.device = false;
     s.device_fixed_bytes = 1000;
     s.host_fixed_bytes = 77;
+    s.host_token_bytes = 3;
     estimate_make(&f.facts, &s, &e);
     assert_true(e.device_total.upper_bytes == 0);
     assert_int_equal(e.device_layers, 0);
-    assert_true(e.host[ESTIMATE_RUNTIME].bytes == 77);
+    assert_true(e.host[ESTIMATE_RUNTIME].bytes == 77 + 3 * 1000);
     assert_true(e.mapped_bytes == f.file.tensor_bytes);
     s.mapped = false;
     estimate_make(&f.facts, &s, &e);

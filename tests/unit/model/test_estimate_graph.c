@@ -58,9 +58,9 @@ static void test_in_place(void **state)
     /* Nor an output. */
     graph_init(&g, false, 0, 64, 32);
     x = graph_input(&g, 320);
-    y = graph_result(&g, 320, 1, GRAPH_OUTPUT, x, -1, -1, -1);
-    (void)graph_result(&g, 320, 1, GRAPH_IN_PLACE, y, -1, -1, -1);
-    measure(0, 640);
+    y = graph_result(&g, 640, 1, GRAPH_OUTPUT, x, -1, -1, -1);
+    (void)graph_result(&g, 640, 1, GRAPH_IN_PLACE, y, -1, -1, -1);
+    measure(0, 320 + 640 + 640);
 }
 
 /* A weight on the device draws the operation there, and its input is copied. */

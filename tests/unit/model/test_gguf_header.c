@@ -185,14 +185,15 @@ static void test_alignment(void **state)
     }
 }
 
-static void write_shaped(struct gguf_writer *w, uint32_t dimensions, const uint64_t *shape)
+static void write_shaped(struct gguf_writer *w, uint32_t dimensions, const uint64_t *shape,
+                         uint32_t type)
 {
     writer_init(w);
     writer_text(w, "a");
     writer_u32(w, dimensions);
     for (uint32_t i = 0; i < dimensions && i < 16; i++)
         writer_u64(w, shape[i]);
-    writer_u32(w, 0);
+    writer_u32(w, type);
     writer_u64(w, 0);
     w->tensors = 1;
     writer_finish(w);
@@ -205,17 +206,20 @@ static void test_shapes(void **state)
         uint32_t dimensions;
         uint64_t shape[16];
         enum gguf_verdict verdict;
+        uint32_t type;
     } cases[] = {
-        {0, {1}, GGUF_DAMAGED},
-        {5, {1, 1, 1, 1, 1}, GGUF_DAMAGED},
-        {9, {1, 1, 1, 1, 1, 1, 1, 1, 1}, GGUF_DAMAGED},
-        {0xFFFFFFFF, {1}, GGUF_DAMAGED},
-        {4, {UINT64_MAX, 2, 1, 1}, GGUF_DAMAGED},
-        {4, {1ull << 32, 1ull << 32, 1, 1}, GGUF_DAMAGED},
-        {4, {1ull << 31, 1ull << 31, 4, 1}, GGUF_DAMAGED},
-        {2, {1ull << 61, 1}, GGUF_TRUNCATED}, /* its bytes are 2^63 */
-        {1, {UINT64_MAX}, GGUF_DAMAGED},
-        {4, {2, 2, 2, 2}, GGUF_OK},
+        {0, {1}, GGUF_DAMAGED, 0},
+        {5, {1, 1, 1, 1, 1}, GGUF_DAMAGED, 0},
+        {9, {1, 1, 1, 1, 1, 1, 1, 1, 1}, GGUF_DAMAGED, 0},
+        {0xFFFFFFFF, {1}, GGUF_DAMAGED, 0},
+        {4, {UINT64_MAX, 2, 1, 1}, GGUF_DAMAGED, 0},
+        {4, {1ull << 32, 1ull << 32, 1, 1}, GGUF_DAMAGED, 0},
+        {4, {1ull << 31, 1ull << 31, 4, 1}, GGUF_DAMAGED, 0},
+        {2, {1ull << 61, 1}, GGUF_TRUNCATED, 0}, /* its bytes are 2^63 */
+        {1, {UINT64_MAX}, GGUF_DAMAGED, 0},
+        {4, {2, 2, 2, 2}, GGUF_OK, 0},
+        /* Sized by what follows, its shape is still none. */
+        {1, {UINT64_MAX}, GGUF_DAMAGED, 200},
     };
 
     (void)state;
@@ -223,7 +227,7 @@ static void test_shapes(void **state)
         struct gguf_writer w;
         struct gguf_header h;
 
-        write_shaped(&w, cases[i].dimensions, cases[i].shape);
+        write_shaped(&w, cases[i].dimensions, cases[i].shape, cases[i].type);
         read_writer(&w, w.len + 64, &h);
         if (h.verdict != cases[i].verdict)
             fail_msg("shape %zu: %d %s", i, (int)h.verdict, h.detail);
