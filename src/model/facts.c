@@ -299,7 +299,7 @@ void model_facts_read(const struct gguf_file *file, struct model_facts *ret)
     memset(m, 0, sizeof(*m));
     m->file = file;
     m->file_bytes = file->file_bytes;
-    m->usable = file->usable;
+    m->usable = file->usable && file->shard_count > 0;
     if (!m->usable) {
         model_facts_doubt(m, "the header cannot be read: the file %.120s", file->problem);
         return;

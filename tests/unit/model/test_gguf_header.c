@@ -380,7 +380,7 @@ static void test_large(void **state)
     m.data = w.data;
     m.len = w.len;
     source.bytes = w.len + w.data_bytes;
-    assert_true(source.bytes > 40e9);
+    assert_true(source.bytes > 40ull * 1000 * 1000 * 1000);
     clock_gettime(CLOCK_MONOTONIC, &before);
     assert_int_equal(gguf_header_read(&source, &h), 0);
     clock_gettime(CLOCK_MONOTONIC, &after);
