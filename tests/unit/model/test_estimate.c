@@ -438,6 +438,83 @@ static void test_state(void **state)
     fixture_free(&f);
 }
 
+/* Layers that use the keys of others keep none; compressed keys keep no values. */
+static void test_fewer_caches(void **state)
+{
+    struct estimate_settings s;
+    struct fixture f;
+
+    (void)state;
+    fixture_begin(&f, "gemma4");
+    fixture_number(&f, "gemma4.block_count", 10);
+    fixture_number(&f, "gemma4.embedding_length", 512);
+    fixture_number(&f, "gemma4.attention.head_count", 8);
+    fixture_number(&f, "gemma4.attention.shared_kv_layers", 4);
+    writer_tensor(&f.w, "token_embd.weight", 1, 512, 10, 512 * 20);
+    fixture_finish(&f);
+    settings(&s, 1024, 1);
+    assert_true(cache_bytes(&f, &s) == 6ull * 1024 * 2048);
+    fixture_free(&f);
+
+    fixture_begin(&f, "deepseek2");
+    fixture_number(&f, "deepseek2.block_count", 2);
+    fixture_number(&f, "deepseek2.embedding_length", 512);
+    fixture_number(&f, "deepseek2.attention.head_count", 8);
+    fixture_number(&f, "deepseek2.attention.head_count_kv", 1);
+    fixture_number(&f, "deepseek2.attention.key_length", 576);
+    fixture_number(&f, "deepseek2.attention.value_length", 512);
+    fixture_number(&f, "deepseek2.attention.key_length_mla", 192);
+    fixture_number(&f, "deepseek2.attention.value_length_mla", 128);
+    writer_tensor(&f.w, "token_embd.weight", 1, 512, 10, 512 * 20);
+    fixture_finish(&f);
+    assert_true(cache_bytes(&f, &s) == 2ull * 1024 * 576 * 2);
+    fixture_free(&f);
+}
+
+/* An encoder makes room for every token's results when a text comes, not when it loads. */
+static void test_encoder(void **state)
+{
+    struct estimate_settings s;
+    struct estimate e;
+    struct fixture f;
+
+    (void)state;
+    fixture_plain(&f, "bert", 2, true);
+    fixture_finish(&f);
+    settings(&s, 512, 2);
+    estimate_settings_embeddings(&s);
+    estimate_make(&f.facts, &s, &e);
+    assert_true(e.kv_tokens == 0 && e.device[ESTIMATE_CACHE].upper_bytes == 0);
+    assert_true(e.host[ESTIMATE_OUTPUT].bytes == 2 * (1000 + 512) * 4);
+    assert_true(e.host[ESTIMATE_OUTPUT].upper_bytes == 512 * (1000 + 512) * 4);
+    fixture_free(&f);
+}
+
+/* Matrices that nobody knows by name: a doubt, and a bound of twice what they may make. */
+static void test_unknown_matrices(void **state)
+{
+    struct estimate_settings s;
+    struct estimate known, unknown;
+    struct fixture f;
+
+    (void)state;
+    settings(&s, 1024, 1);
+    fixture_plain(&f, "llama", 2, false);
+    fixture_finish(&f);
+    estimate_make(&f.facts, &s, &known);
+    fixture_free(&f);
+    fixture_plain(&f, "llama", 2, false);
+    writer_tensor(&f.w, "blk.0.novelty.weight", 1, 512, 8192, 512 * 8192 * 2);
+    fixture_finish(&f);
+    estimate_make(&f.facts, &s, &unknown);
+    assert_int_equal(unknown.confidence, ESTIMATE_CONFIDENCE_LOW);
+    assert_true(unknown.device[ESTIMATE_COMPUTE].bytes >=
+                known.device[ESTIMATE_COMPUTE].bytes + 64 * (8192 - 3 * 1024) * 4);
+    assert_true(unknown.device[ESTIMATE_COMPUTE].upper_bytes >=
+                2 * unknown.device[ESTIMATE_COMPUTE].bytes);
+    fixture_free(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -455,6 +532,9 @@ int main(void)
         cmocka_unit_test(test_unreadable),
         cmocka_unit_test(test_projector_and_draft),
         cmocka_unit_test(test_state),
+        cmocka_unit_test(test_fewer_caches),
+        cmocka_unit_test(test_encoder),
+        cmocka_unit_test(test_unknown_matrices),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
