@@ -129,7 +129,8 @@ static void on_engine(struct worker *w, enum worker_engine engine, void *ctx)
     r->engines++;
 }
 
-static const struct worker_events events = {on_state, on_log_line, on_engine};
+static const struct worker_events events = {
+    .on_state = on_state, .on_log_line = on_log_line, .on_engine = on_engine};
 
 void rig_create(struct rig *r)
 {
