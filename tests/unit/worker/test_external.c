@@ -287,7 +287,7 @@ static void stop_and_recycle_have_no_process_to_end(void **state)
 
 static void bad_urls(void **state)
 {
-    static const struct worker_events none = {NULL, NULL, NULL};
+    static const struct worker_events none = {.on_state = NULL};
     struct worker *w = NULL;
 
     (void)state;
@@ -303,7 +303,7 @@ static void bad_urls(void **state)
 
 static void bad_run_dirs(void **state)
 {
-    static const struct worker_events none = {NULL, NULL, NULL};
+    static const struct worker_events none = {.on_state = NULL};
     char dir[256];
     struct worker *w = NULL;
 
