@@ -46,6 +46,8 @@ void estimate_settings_embeddings(struct estimate_settings *s)
 
     if (s->context_tokens == 0)
         batch = EMBEDDINGS_BATCH_UNKNOWN;
+    if (s->slots > 1)
+        batch = (batch + s->slots - 1) / s->slots * s->slots;
     s->embeddings = true;
     s->batch = batch > UINT32_MAX ? UINT32_MAX : (uint32_t)batch;
     s->micro_batch = s->batch;

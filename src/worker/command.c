@@ -145,6 +145,11 @@ static void push_batches(struct vector *v, const struct worker_options *o)
 
         if (o->context_tokens == 0)
             tokens = 2048;
+        /* llama-server v0.4.0 spreads a batch evenly over its slots, and aborts where it cannot. */
+        uint32_t slots = o->slots > 0 ? o->slots : 1;
+        uint32_t over = tokens % slots;
+        if (over > 0)
+            tokens += slots - over;
         push_number(v, "-b", tokens);
         push_number(v, "-ub", tokens);
         return;

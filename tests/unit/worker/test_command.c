@@ -202,6 +202,13 @@ static void embeddings_fit_one_batch(void **state)
     assert_string_equal(value_of(&c, "-ub"), "2000");
     assert_string_equal(value_of(&c, "--cache-ram"), "0");
     command_free(&c);
+    /* The engine aborts on a batch that its slots cannot share evenly. */
+    o.slots = 3;
+    o.context_tokens = 1000;
+    c = build(&o, NULL);
+    assert_string_equal(value_of(&c, "-b"), "1002");
+    assert_string_equal(value_of(&c, "-ub"), "1002");
+    command_free(&c);
 }
 
 static void owners_arguments_come_last(void **state)
