@@ -57,11 +57,7 @@ static int tier_create(struct gateway *g, const struct config *config,
     struct gateway_worker *w = find_same_worker(g, config, service, config_tier);
     if (w) {
         gateway_worker_ref(w);
-        struct availability_settings settings = {
-            .failures = config_tier->availability.failures,
-            .hold_ms = config_tier->availability.hold_ms,
-            .hold_max_ms = config_tier->availability.hold_max_ms,
-        };
+        struct availability_settings settings = gateway_worker_settings(config_tier);
         availability_configure(&w->availability, &settings);
         w->slots = config_tier->slots;
     } else {

@@ -141,7 +141,6 @@ struct attempt {
     struct span parts[API_EDIT_PARTS_MAX]; /* of the edited body; borrowed by the call */
     bool has_edit;
     bool holds_slot;
-    bool is_probe;
     unsigned char mode; /* enum attempt_mode */
     bool want_assembly;
     bool first_output_seen;
@@ -186,7 +185,7 @@ struct gateway_request {
     bool waits_for_load;
     bool woken;           /* it was its turn: goes before those who wait */
     unsigned char accept; /* enum request_accept */
-    uint64_t accepted_ms, wait_since_ms, committed_ms;
+    uint64_t accepted_ms, wait_since_ms;
     uint64_t wait_deadline_ms; /* waiting: as long as allowed; paused: the end of the pause */
     uint64_t wake_at_ms;       /* waiting: look again at this time; 0: when woken */
     uint64_t queue_ms;         /* spent waiting, over all waits */
@@ -242,6 +241,8 @@ int gateway_worker_create(struct gateway *g, const struct config *config,
                           const struct config_service *service, const struct config_tier *tier,
                           struct gateway_worker **ret);
 void gateway_worker_ref(struct gateway_worker *w);
+/* What the tier's configuration says about availability. */
+struct availability_settings gateway_worker_settings(const struct config_tier *tier);
 /* The last reference stops the process. */
 void gateway_worker_unref(struct gateway_worker *w);
 /* Stops whatever the references say (shutdown). */

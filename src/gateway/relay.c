@@ -99,7 +99,6 @@ static bool relay_begin(struct gateway_request *r)
 void relay_commit(struct gateway_request *r)
 {
     struct attempt *a = &r->attempt;
-    r->committed_ms = uv_now(r->gateway->loop);
     if (!relay_begin(r)) {
         request_step(r, LIFECYCLE_EVENT_GONE);
         return;

@@ -79,6 +79,15 @@ static void worker_free(struct gateway_worker *w)
     free(w);
 }
 
+struct availability_settings gateway_worker_settings(const struct config_tier *tier)
+{
+    return (struct availability_settings){
+        .failures = tier->availability.failures,
+        .hold_ms = tier->availability.hold_ms,
+        .hold_max_ms = tier->availability.hold_max_ms,
+    };
+}
+
 int gateway_worker_create(struct gateway *g, const struct config *config,
                           const struct config_service *service, const struct config_tier *tier,
                           struct gateway_worker **ret)
@@ -97,11 +106,7 @@ int gateway_worker_create(struct gateway *g, const struct config *config,
     w->slots = tier->slots;
     list_init(&w->waiting);
     list_push_back(&g->workers, &w->node);
-    struct availability_settings settings = {
-        .failures = tier->availability.failures,
-        .hold_ms = tier->availability.hold_ms,
-        .hold_max_ms = tier->availability.hold_max_ms,
-    };
+    struct availability_settings settings = gateway_worker_settings(tier);
     availability_init(&w->availability, &settings);
     w->service = strdup(service->name);
     w->tier = strdup(tier->name);

@@ -60,7 +60,6 @@ void response_reset(struct http_exchange *x)
     buf_free(&x->out);
     x->begun = false;
     x->chunked = false;
-    x->head_pending = false;
     x->ended = false;
     x->pause_asked = false;
     x->last_chunk_sent = false;
@@ -272,11 +271,6 @@ int http_exchange_write(struct http_exchange *x, const struct span *parts, unsig
     return 0;
 }
 
-int http_exchange_flush(struct http_exchange *x)
-{
-    return x->flight || x->out.len == 0 ? 0 : response_send(x, NULL, 0);
-}
-
 static void response_finish(struct http_exchange *x)
 {
     x->ended = true;
@@ -357,11 +351,6 @@ struct span http_exchange_body(const struct http_exchange *x)
 void http_exchange_release_body(struct http_exchange *x)
 {
     buf_free(&x->body);
-}
-
-uint64_t http_exchange_started_ms(const struct http_exchange *x)
-{
-    return x->started_ms;
 }
 
 void http_exchange_set_user(struct http_exchange *x, void *user)

@@ -89,8 +89,6 @@ const struct http_fields *http_exchange_fields(const struct http_exchange *x);
 struct span http_exchange_body(const struct http_exchange *x);
 /* Frees the body early (after the commit point it is not needed again). */
 void http_exchange_release_body(struct http_exchange *x);
-/* Monotonic loop time of the head's first byte, and of on_request. */
-uint64_t http_exchange_started_ms(const struct http_exchange *x);
 
 /* One pointer for the user of the exchange. */
 void http_exchange_set_user(struct http_exchange *x, void *user);
@@ -100,7 +98,7 @@ void *http_exchange_user(const struct http_exchange *x);
  * Starts a response. `fields` are written as they are; the server adds Content-Length or
  * Transfer-Encoding, Connection and Date. content_length < 0: unknown (chunked, or closed at the
  * end for an HTTP/1.0 client). 0; -EPIPE (client gone), -ENOMEM.
- * Nothing is written to the socket until the first body bytes, end, or http_exchange_flush.
+ * Nothing is written to the socket until the first body bytes or the end.
  */
 int http_exchange_begin(struct http_exchange *x, int status, const struct http_fields *fields,
                         int64_t content_length);
@@ -114,7 +112,6 @@ bool http_exchange_has_begun(const struct http_exchange *x);
  * -EPIPE, -ENOMEM.
  */
 int http_exchange_write(struct http_exchange *x, const struct span *parts, unsigned count);
-int http_exchange_flush(struct http_exchange *x);
 
 /* Bytes queued and not yet taken by the socket. */
 size_t http_exchange_queued_bytes(const struct http_exchange *x);

@@ -52,7 +52,7 @@ struct http_exchange {
     bool keep_alive;   /* after this exchange */
     bool head_request; /* HEAD: no body in the answer */
     bool http_1_0;
-    bool begun, chunked, head_pending, ended, pause_asked, last_chunk_sent;
+    bool begun, chunked, ended, pause_asked, last_chunk_sent;
     bool message_complete, headers_complete;
     bool target_too_long; /* 414 instead of 431 */
     bool handler_has_it;  /* on_head was called and neither end nor on_gone happened */
