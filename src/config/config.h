@@ -53,6 +53,19 @@ enum config_switch {
     CONFIG_SWITCH_AUTO,
 };
 
+/* What may be given short where all of it does not fit. */
+enum config_shrink {
+    CONFIG_SHRINK_NO = 0,
+    CONFIG_SHRINK_OUTPUT,
+    CONFIG_SHRINK_CONTEXT,
+    CONFIG_SHRINK_BOTH,
+};
+
+enum config_cpu {
+    CONFIG_CPU_DENY = 0,
+    CONFIG_CPU_ALLOW,
+};
+
 /* 1-based line and column of a value in the file; 0:0 where the default stands. */
 struct config_mark {
     uint32_t line;
@@ -94,6 +107,9 @@ struct config_device {
     int kind;                /* enum config_device_kind */
     uint64_t reserve_bytes;  /* 0: chosen (the larger of 512 MiB and 5 %) */
     uint64_t back_after_ms;  /* room for this long: a worker that yielded is started again */
+    uint64_t memory_bytes;   /* declared: where telemetry has none; else a limit. 0: not said */
+    int exclusive;           /* enum config_switch, off or on: nobody else uses it */
+    int integrated;          /* enum config_switch */
     uint32_t index;          /* which of the machine's devices of this kind, as its driver counts */
     char *card;              /* sim: name of the simulated card; the device's name by default */
     char *plugin;            /* sim: path of the engine plug-in; NULL: looked for beside failsoft */
@@ -139,10 +155,20 @@ struct config_tier {
     bool model_path_own; /* given by this tier, not by the service */
 
     uint32_t slots;             /* attempts at a time; 0: not limited (external only) */
+    uint32_t request_tokens;    /* longest request it is given; 0: no limit of its own */
     uint32_t threads;           /* 0: auto (quota aware) */
     int32_t gpu_layers;         /* -1: all; 0 on cpu tiers */
     struct config_strings args; /* further arguments of the engine */
     struct config_pairs env;    /* further environment of the engine */
+
+    /* Managed, not llama-server: a program and its arguments; count 0: llama-server. */
+    struct config_strings command;
+    char *health;               /* path of its readiness; NULL: /health */
+    uint64_t memory_bytes;      /* what it takes of its device, at most; 0: not said */
+    uint64_t host_memory_bytes; /* and of the machine */
+
+    uint64_t keep_alive_max_ms; /* external: bound of an Ollama client's keep_alive */
+    char *unload;               /* external: path that is sent a POST to unload; NULL: by engine */
 
     uint64_t first_event_timeout_ms; /* from dispatch to the first event with output */
     uint64_t stall_timeout_ms;       /* between two events afterwards */
@@ -165,8 +191,12 @@ struct config_service {
     struct config_mark model_mark;
     uint32_t context_tokens; /* for one request; 0: the model's own */
     uint64_t recovery_budget_ms;
-    struct config_strings aliases; /* further model names that mean this service */
-    struct config_strings paths;   /* URL path prefixes that belong to it */
+    uint64_t memory_wait_ms;        /* longest wait for memory that is on its way back */
+    uint32_t assumed_output_tokens; /* of a request that names no limit */
+    int shrink;                     /* enum config_shrink */
+    int cpu;                        /* enum config_cpu */
+    struct config_strings aliases;  /* further model names that mean this service */
+    struct config_strings paths;    /* URL path prefixes that belong to it */
     struct config_pairs
         sampling;        /* JSON name → literal, engine defaults included; [0] for other kinds */
     bool sampling_given; /* the file has a `sampling` block */
@@ -184,9 +214,12 @@ struct config {
     uint16_t port;              /* 0: any free one */
     char *engine_path;          /* llama-server: a path, or a bare name that is looked up on PATH */
     char *runtime_dir;          /* for sockets of workers; NULL: chosen at start */
+    char *state_dir;            /* for what outlives a restart; NULL: chosen at start */
+    int admission;              /* enum config_switch, off or on: memory decides */
     int log_level;              /* enum log_level */
     uint64_t shutdown_grace_ms; /* running requests may end for this long */
     struct config_limits limits;
+    uint64_t host_reserve_bytes; /* 0: chosen (the larger of 512 MiB and 5 %) */
     struct config_device *devices;
     size_t device_count;
     struct config_service *services;

@@ -22,6 +22,9 @@ const char *const option_tier_names[] = {"gpu", "hybrid", "cpu", "substitute", "
 const char *const option_engines[] = {"auto", "llama-server", "ollama", "openai", "generic", NULL};
 const char *const option_device_kinds[] = {"nvidia", "amd", "intel", "sim", NULL};
 const char *const option_switches[] = {"off", "on", "auto", NULL};
+static const char *const off_or_on[] = {"off", "on", NULL};
+static const char *const shrinks[] = {"no", "output", "context", "both", NULL};
+static const char *const cpu_words[] = {"deny", "allow", NULL};
 static const char *const log_levels[] = {"error", "warning", "info", "debug", NULL};
 /* What llama-server takes for --cache-type-k and -v. */
 static const char *const cache_types[] = {"f32",  "f16",    "bf16", "q8_0", "q4_0",
@@ -30,6 +33,7 @@ static const char *const cache_types[] = {"f32",  "f16",    "bf16", "q8_0", "q4_
 #define AT(type, member) .offset = offsetof(struct type, member)
 #define ROOT(k, t)       .scope = OPTION_SCOPE_ROOT, .key = (k), .type = OPTION_TYPE_##t
 #define LIMIT(k, t)      .scope = OPTION_SCOPE_LIMITS, .key = (k), .type = OPTION_TYPE_##t
+#define HOST(k, t)       .scope = OPTION_SCOPE_HOST, .key = (k), .type = OPTION_TYPE_##t
 #define DEVICE(k, t)     .scope = OPTION_SCOPE_DEVICE, .key = (k), .type = OPTION_TYPE_##t
 #define SERVICE(k, t)    .scope = OPTION_SCOPE_SERVICE, .key = (k), .type = OPTION_TYPE_##t
 #define TIER(k, t)       .scope = OPTION_SCOPE_TIER, .key = (k), .type = OPTION_TYPE_##t
@@ -47,10 +51,16 @@ const struct config_option config_options[] = {
      .help = "llama-server for managed tiers: a path, or a name that is looked up on PATH."},
     {ROOT("runtime_dir", PATH), AT(config, runtime_dir), .shown = "chosen at start",
      .help = "Folder for the sockets of managed workers."},
+    {ROOT("state_dir", PATH), AT(config, state_dir), .shown = "`$STATE_DIRECTORY`, else "
+     "`$XDG_STATE_HOME/failsoft`, else `~/.local/state/failsoft`",
+     .help = "Folder for what is learned and must outlive a restart."},
+    {ROOT("admission", WORD), AT(config, admission), .words = off_or_on, .fallback = "on",
+     .help = "Whether memory decides what is started and where requests go. `off` is for comparison."},
     {ROOT("shutdown_grace", DURATION), AT(config, shutdown_grace_ms), .fallback = "10s",
      BOUNDS(0, HOUR), .help = "At shutdown, running requests may end for this long."},
     {ROOT("log", BLOCK), BLOCK(LOG), .help = "What is logged, to stderr."},
     {ROOT("limits", BLOCK), BLOCK(LIMITS), .help = "Bounds of the HTTP server and of answers."},
+    {ROOT("host", BLOCK), BLOCK(HOST), .help = "The memory of this machine."},
     {ROOT("devices", NAMED), BLOCK(DEVICE), .help = "Accelerators, by a name of your choice."},
     {ROOT("services", NAMED), BLOCK(SERVICE), .flags = OPTION_REQUIRED,
      .help = "What clients ask for, by model name."},
@@ -82,14 +92,27 @@ const struct config_option config_options[] = {
      BOUNDS(1, 1000000), .flags = OPTION_AUTO,
      .help = "Clients at a time; above: 503. `auto`: from the limit on open files."},
 
+    {HOST("reserve", BYTES), AT(config, host_reserve_bytes), .fallback = "auto",
+     .shown = "`auto`: the larger of 512MiB and 5 %", BOUNDS(0, GIB(1024)), .flags = OPTION_AUTO,
+     .help = "Memory of the machine that workers are never planned with."},
+
     {DEVICE("kind", WORD), AT(config_device, kind), .words = option_device_kinds,
      .flags = OPTION_REQUIRED, .help = "`sim` is the simulated accelerator."},
     {DEVICE("reserve", BYTES), AT(config_device, reserve_bytes), .fallback = "auto",
      .shown = "`auto`: the larger of 512MiB and 5 %", BOUNDS(0, GIB(1024)), .flags = OPTION_AUTO,
-     .help = "Memory of the device that is never planned with; auto is the larger of 512 MiB and 5 %."},
+     .help = "Memory of the device that is never planned with."},
     {DEVICE("back_after", DURATION), AT(config_device, back_after_ms), .fallback = "10s",
      BOUNDS(100, 24 * HOUR),
      .help = "A worker that gave its memory back returns when there was room for it for this long."},
+    {DEVICE("memory", BYTES), AT(config_device, memory_bytes), .fallback = "auto",
+     .shown = "`auto`: what the driver says", BOUNDS(MIB(1), GIB(65536)), .flags = OPTION_AUTO,
+     .help = "Its memory where the driver does not tell; where it does, a limit."},
+    {DEVICE("exclusive", WORD), AT(config_device, exclusive), .words = off_or_on,
+     .fallback = "off",
+     .help = "`on`: nobody else uses it, so that without telemetry our own use is the whole use."},
+    {DEVICE("integrated", WORD), AT(config_device, integrated), .words = option_switches,
+     .fallback = "auto",
+     .help = "Whether it shares the machine's memory. `auto`: what the driver says."},
     {DEVICE("index", COUNT), AT(config_device, index), .fallback = "0", BOUNDS(0, 63),
      .help = "Which one, as the driver counts the devices of this kind."},
     {DEVICE("card", TEXT), AT(config_device, card), .shown = "the device's name",
@@ -108,6 +131,17 @@ const struct config_option config_options[] = {
     {SERVICE("recovery_budget", DURATION), AT(config_service, recovery_budget_ms),
      .fallback = "5s", BOUNDS(0, HOUR),
      .help = "How soon another tier must be able to answer. No effect yet."},
+    {SERVICE("memory_wait", DURATION), AT(config_service, memory_wait_ms), .fallback = "5s",
+     BOUNDS(0, HOUR),
+     .help = "A request waits this long for memory that is on its way back, before the next tier."},
+    {SERVICE("assumed_output", COUNT), AT(config_service, assumed_output_tokens),
+     .fallback = "1024", BOUNDS(1, 1 << 24),
+     .help = "Tokens of an answer that a request is planned with when it names no limit."},
+    {SERVICE("shrink", WORD), AT(config_service, shrink), .words = shrinks, .fallback = "no",
+     .help = "What may be given short, and told, where all of it does not fit: the longest answer, the "
+             "context that a worker is started with, or both."},
+    {SERVICE("cpu", WORD), AT(config_service, cpu), .words = cpu_words, .fallback = "allow",
+     .help = "`deny`: refused rather than answered by a cpu tier."},
     {SERVICE("aliases", TEXTS), AT(config_service, aliases), BOUNDS(0, 64),
      .help = "Further model names that mean this service."},
     {SERVICE("paths", TEXTS), AT(config_service, paths), BOUNDS(0, 64),
@@ -139,6 +173,26 @@ const struct config_option config_options[] = {
      .help = "With a url: the model name that is sent. Else: a GGUF file of this tier's own."},
     {TIER("slots", COUNT), AT(config_tier, slots), .shown = "1; with a url: no limit",
      BOUNDS(1, 256), .help = "Requests at a time; managed workers hold a context for each."},
+    {TIER("request_tokens", COUNT), AT(config_tier, request_tokens), .shown = "no limit of its own",
+     BOUNDS(16, 1 << 24),
+     .help = "Longest request, prompt and answer together, that this tier is given."},
+    {TIER("command", TEXTS), AT(config_tier, command), BOUNDS(1, 128),
+     .help = "A program that failsoft runs instead of llama-server, with `{port}` where it is told "
+             "the port of 127.0.0.1 to listen on."},
+    {TIER("health", TEXT), AT(config_tier, health), .shown = "`/health`",
+     .help = "With `command`: the path that answers 200 when it is ready."},
+    {TIER("memory", BYTES), AT(config_tier, memory_bytes), BOUNDS(0, GIB(65536)),
+     .shown = "with a model file: estimated",
+     .help = "With `command`: memory that it takes of its device, at most."},
+    {TIER("host_memory", BYTES), AT(config_tier, host_memory_bytes), BOUNDS(0, GIB(65536)),
+     .shown = "with a model file: estimated",
+     .help = "With `command`: memory that it takes of the machine, at most."},
+    {TIER("keep_alive_max", DURATION), AT(config_tier, keep_alive_max_ms), .fallback = "1h",
+     BOUNDS(0, 24 * HOUR * 365), .flags = OPTION_EXTERNAL,
+     .help = "An Ollama client's `keep_alive` is sent as this at most."},
+    {TIER("unload", TEXT), AT(config_tier, unload), .flags = OPTION_EXTERNAL,
+     .shown = "what its engine is known to take",
+     .help = "With a url and a device: the path that is sent a POST when the device must be given back."},
     {TIER("threads", COUNT), AT(config_tier, threads), .fallback = "auto", BOUNDS(1, 1024),
      .flags = OPTION_AUTO | OPTION_MANAGED,
      .help = "CPU threads. `auto`: the cores that this machine's quota allows."},
@@ -225,8 +279,8 @@ const struct option_sampling option_samplings[] = {
 };
 
 static const char *const scope_names[OPTION_SCOPE_COUNT] = {
-    "the top level", "`log`",   "`limits`",  "a device",       "a service",
-    "a tier",        "`queue`", "`restart`", "`availability`",
+    "the top level", "`log`",  "`limits`", "`host`",    "a device",
+    "a service",     "a tier", "`queue`",  "`restart`", "`availability`",
 };
 
 const char *option_scope_name(enum option_scope scope)
