@@ -6,6 +6,7 @@
 
 #include "config/load_internal.h"
 #include "config/words.h"
+#include "model/gguf_file.h"
 #include "model/gguf_magic.h"
 
 #include <errno.h>
@@ -15,6 +16,23 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* The headers of the file and its shards. One that is too large for the reader may still be good. */
+static void check_headers(struct config_report *report, struct config_mark mark, const char *path,
+                          const char *quoted)
+{
+    struct gguf_file file;
+    int r = gguf_file_read(path, &file);
+
+    if (r < 0) {
+        config_report_error(report, mark, "model file %s can not be read: %s", quoted,
+                            strerrordesc_np(-r));
+        return;
+    }
+    if (!file.usable && file.shards[0].verdict != GGUF_TOO_LARGE)
+        config_report_error(report, mark, "model file %s %s", quoted, file.problem);
+    gguf_file_free(&file);
+}
 
 static void check_model(struct config_report *report, struct config_mark mark, const char *path)
 {
@@ -29,7 +47,9 @@ static void check_model(struct config_report *report, struct config_mark mark, c
     else if (r < 0)
         config_report_error(report, mark, "model file %s can not be read: %s", quoted,
                             strerrordesc_np(-r));
-    else if (m.verdict != GGUF_MAGIC_OK)
+    else if (m.verdict == GGUF_MAGIC_OK || m.verdict == GGUF_MAGIC_NO_TENSORS)
+        check_headers(report, mark, path, quoted); /* a first shard may hold metadata alone */
+    else
         config_report_error(report, mark, "model file %s %s", quoted,
                             gguf_magic_describe(&m, verdict, sizeof(verdict)));
 }

@@ -15,8 +15,10 @@
 
 static char dir[] = "/tmp/failsoft-files-XXXXXX";
 
-static const char good_gguf[] = "GGUF\3\0\0\0\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
-                                "\1\0\0\0\0\0\0\0x\1\0\0\0\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+/* One tensor: the header, zeros up to the alignment, four bytes of it. */
+static const char good_gguf[64 + 4 + 1] =
+    "GGUF\3\0\0\0\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
+    "\1\0\0\0\0\0\0\0x\1\0\0\0\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 static void write_file(const char *name, const void *bytes, size_t len, mode_t mode)
 {
@@ -39,6 +41,7 @@ static int make_files(void **state)
     write_file("good.gguf", good_gguf, sizeof(good_gguf) - 1, 0644);
     write_file("page.gguf", "<!DOCTYPE html><html>", 21, 0644);
     write_file("cut.gguf", good_gguf, 11, 0644);
+    write_file("cut-last.gguf", good_gguf, sizeof(good_gguf) - 2, 0644);
     write_file("engine", "#!/bin/sh\n", 10, 0755);
     write_file("text", "x", 1, 0644);
     snprintf(path, sizeof(path), "%s/folder", dir);
@@ -47,7 +50,8 @@ static int make_files(void **state)
 
 static int remove_files(void **state)
 {
-    static const char *const names[] = {"good.gguf", "page.gguf", "cut.gguf", "engine", "text"};
+    static const char *const names[] = {"good.gguf",     "page.gguf", "cut.gguf", "cut-later.gguf",
+                                        "cut-last.gguf", "engine",    "text"};
     char path[128];
 
     (void)state;
@@ -94,6 +98,8 @@ static void test_models(void **state)
           "is not a GGUF file: it begins with `<!DO`; a web page");
     check("engine: ./engine\nservices: { a: { model: cut.gguf } }", 2, 25,
           "is cut off: the header needs 24 bytes, the file has 11");
+    check("engine: ./engine\nservices: { a: { model: cut-last.gguf } }", 2, 25,
+          "is cut off in its weights: needs 68 bytes, has 67");
     check("engine: ./engine\nservices: { a: { model: /dev/null } }", 2, 25, "not a regular file");
 }
 
