@@ -24,6 +24,7 @@ SIM_DIR = pytest.StashKey()
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "real_engine: needs llama-server and the models")
+    os.environ.pop("STATE_DIRECTORY", None)  # see state_dir; every gateway gets a folder of its own
     # Simulated cards in a folder of this run: no other run, and nobody who tidies up, is in the way.
     # The processes that xdist starts get it from here.
     if "FAILSOFT_SIM_DIR" not in os.environ:

@@ -94,7 +94,9 @@ class Gateway:
         self.port = None
         self.finished = False
         self.idle_descriptors = None  # None: not compared, because workers come and go
-        environment = {**os.environ, MARK_ENV: self.mark, **(env or {})}
+        # What it learns stays with the test, and never gets into the folder of who runs it.
+        environment = {**os.environ, "XDG_STATE_HOME": str(self.folder / "state"),
+                       MARK_ENV: self.mark, **(env or {})}
 
         def limits():
             if nofile:
