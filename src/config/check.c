@@ -114,6 +114,10 @@ static void check_device(struct loader *l, size_t position)
                                 "`%s` belongs to a device of kind sim; this one is %s", o->key,
                                 option_device_kinds[d->kind]);
     }
+    if (d->exclusive == CONFIG_SWITCH_ON && d->memory_bytes == 0)
+        config_report_error(l->report, load_mark(d->marks, OPTION_SCOPE_DEVICE, "exclusive"),
+                            "`exclusive: on` needs `memory`: where the driver tells nothing, it is "
+                            "what our own use is counted against");
     for (size_t i = 0; i < position; i++) {
         struct config_mark other = load_mark(c->devices[i].marks, OPTION_SCOPE_DEVICE, "kind");
 

@@ -188,6 +188,7 @@ int gateway_start(uv_loop_t *loop, struct config *config, const struct gateway_o
     g->started_ms = uv_now(loop);
     snprintf(g->id_prefix, sizeof(g->id_prefix), "fs-%08x-", make_seed(g));
     g->config_generation = 1;
+    g->admission = config->admission == CONFIG_SWITCH_ON;
     list_init(&g->generations);
     list_init(&g->workers);
     list_init(&g->requests);
@@ -252,9 +253,13 @@ int gateway_reload(struct gateway *g, struct config *config, const char **ret_wa
     struct http_server_limits limits;
     server_limits(config, &limits);
     struct generation *fresh;
+    bool admission = g->admission;
+    g->admission = config->admission == CONFIG_SWITCH_ON;
     int r = generation_create(g, config, &fresh);
-    if (r < 0)
+    if (r < 0) {
+        g->admission = admission;
         return r;
+    }
     struct generation *old = g->current;
     g->current = fresh;
     g->config_generation++;

@@ -46,7 +46,8 @@ struct gateway_device {
     struct gateway *gateway;
     struct list_node node; /* in gateway->devices */
     char *name;
-    int kind; /* enum config_device_kind */
+    int kind;       /* enum config_device_kind */
+    bool exclusive; /* the owner vouches: nobody else uses it */
     struct ledger ledger;
     struct ledger_claim claims[GATEWAY_DEVICE_CLAIMS];
     struct pressure pressure;
@@ -217,6 +218,7 @@ struct gateway {
     struct generation *current;
     struct list_node generations, workers, requests, counters, devices;
     struct device_monitor *monitor; /* NULL without devices */
+    bool admission;                 /* memory decides what is started and where requests go */
     unsigned request_count;
     uint64_t started_ms;
     uint64_t next_number;
@@ -257,7 +259,7 @@ void gateway_worker_explain(const struct gateway_worker *w, char *out, size_t ou
 /* Applies a classified fault: counters, availability, whole-device faults, restarts. */
 void gateway_worker_fault(struct gateway_worker *w, uint64_t owner, const struct fault *fault);
 
-/* devices.c: telemetry, ledgers, pressure, and what follows for workers. */
+/* devices.c and device_*.c: telemetry, ledgers, pressure, and what follows for workers. */
 int devices_start(struct gateway *g, const struct config *config);
 void devices_stop(struct gateway *g);
 /* For the status pages: how many, then each with its claims (at most GATEWAY_DEVICE_CLAIMS). */

@@ -35,7 +35,13 @@ void ledger_init(struct ledger *l, const char *name, const struct ledger_setting
     foreign_init(&l->foreign, settings->foreign_hold_ms);
     memset(claims, 0, l->capacity * sizeof(*claims));
     if (settings->no_source)
-        l->total_bytes = settings->declared_bytes;
+        ledger_give_up_source(l);
+}
+
+void ledger_give_up_source(struct ledger *l)
+{
+    l->settings.no_source = true;
+    l->total_bytes = l->settings.declared_bytes;
 }
 
 static struct ledger_claim *ledger_claim_at(const struct ledger *l, uint64_t id)

@@ -174,6 +174,9 @@ struct ledger_view {
 void ledger_init(struct ledger *l, const char *name, const struct ledger_settings *settings,
                  struct ledger_claim *claims, uint32_t capacity);
 
+/* No telemetry will come for it: from now on only claims count, against what was declared. */
+void ledger_give_up_source(struct ledger *l);
+
 /* Defaults seen to work elsewhere: reserve chosen, 2 s, 10 s, 5 s. */
 struct ledger_settings ledger_settings_default(void);
 

@@ -54,7 +54,7 @@ def gateway(rpc_server, tmp_path):
         {"name": "gpu", "device": "gpu0", "threads": 1, "first_event_timeout": "6s", "stall_timeout": "3s",
          "args": ["--rpc", f"127.0.0.1:{port}", "--device", "RPC0"], **short},
         {"name": "cpu", "threads": 1, "first_event_timeout": "60s", "stall_timeout": "60s", **short},
-    ]}}, engine=files["engine"], devices={"gpu0": {"kind": "intel"}}), tmp_path)
+    ]}}, engine=files["engine"], devices={"gpu0": {"kind": "intel", "exclusive": "on", "memory": "4GiB"}}), tmp_path)
     gateway.idle_descriptors = None
     gateway.allow_log(r"(gpu|cpu|worker|chat)")
     assert eventually(lambda: all(t["state"] == "ready" for t in gateway.tiers().values()), 60, 0.1)

@@ -1,0 +1,195 @@
+/*
+ * A worker's claim in the ledger of its device: opened when it wants to start (predicted), settled
+ * when it is ready and its process was measured, and released when the process is gone, which counts
+ * until telemetry sees it back. A worker without room waits, and says for what.
+ *
+ * Loop thread only.
+ */
+#include "gateway/devices.h"
+
+#include "base/units.h"
+
+#include <stdio.h>
+
+enum { DEVICE_FIRST_SAMPLE_MS = 3000 }; /* after that, a device is one without telemetry */
+
+static void label_of(const struct gateway_worker *w, char out[LEDGER_NAME_MAX])
+{
+    snprintf(out, LEDGER_NAME_MAX, "%.20s/%.10s", w->service, w->tier);
+}
+
+/* --- claims --- */
+
+void device_settle_worker(struct gateway_device *d, struct gateway_worker *w,
+                          const struct device_sample *sample, uint64_t now_ms)
+{
+    int pid = worker_pid(w->worker);
+    uint64_t bytes;
+    if (pid == 0 || !device_sample_process(sample, pid, &bytes))
+        return;
+    if (w->claim == LEDGER_CLAIM_NONE) {
+        char label[LEDGER_NAME_MAX];
+        label_of(w, label);
+        struct ledger_request request = {
+            .owner = LEDGER_OWNER_WORKER,
+            .label = label,
+            .bytes = bytes,
+            .pid = (uint32_t)pid,
+            .adopt = true,
+        };
+        if (ledger_claim_open(&d->ledger, &request, now_ms, &w->claim) < 0)
+            return;
+    }
+    if (worker_get_state(w->worker) == WORKER_STATE_READY && bytes == w->measured_bytes)
+        (void)ledger_claim_settle(&d->ledger, w->claim, bytes, now_ms);
+    w->measured_bytes = bytes;
+}
+
+void devices_worker_changed(struct gateway_worker *w, enum worker_state to)
+{
+    struct gateway_device *d = device_find(w->gateway, w->device);
+    if (!d || !w->worker)
+        return;
+    if (to != WORKER_STATE_LOADING && to != WORKER_STATE_STARTING)
+        device_start_those_that_wait(d);
+    if (w->claim == LEDGER_CLAIM_NONE)
+        return;
+    uint64_t now_ms = uv_now(w->gateway->loop);
+    if (to == WORKER_STATE_LOADING) {
+        (void)ledger_claim_set_pid(&d->ledger, w->claim, (uint32_t)worker_pid(w->worker));
+    } else if (to == WORKER_STATE_BACKOFF || to == WORKER_STATE_FAILED ||
+               to == WORKER_STATE_STOPPED) {
+        (void)ledger_claim_begin_release(&d->ledger, w->claim, now_ms);
+        w->claim = LEDGER_CLAIM_NONE;
+        w->measured_bytes = 0;
+        device_monitor_poke(w->gateway->monitor, d->name);
+    }
+}
+
+void devices_worker_gone(struct gateway_worker *w)
+{
+    struct gateway_device *d = device_find(w->gateway, w->device);
+    if (d && w->claim != LEDGER_CLAIM_NONE)
+        (void)ledger_claim_begin_release(&d->ledger, w->claim, uv_now(w->gateway->loop));
+    w->claim = LEDGER_CLAIM_NONE;
+}
+
+/* --- starting --- */
+
+static void describe_lack(const struct ledger_view *v, uint64_t need_bytes, char *out, size_t size)
+{
+    char need[24], room[24], foreign[24], total[24];
+    int64_t left = v->trust == LEDGER_TRUST_NONE ? v->headroom_bytes : v->admissible_bytes;
+    uint64_t admissible = left > 0 ? (uint64_t)left : 0;
+    int n = snprintf(out, size,
+                     "waits for memory: needs %s on %s, where %s of %s may be used; others hold %s",
+                     units_format_bytes(need_bytes, need, sizeof(need)), v->name,
+                     units_format_bytes(admissible, room, sizeof(room)),
+                     units_format_bytes(v->total_bytes, total, sizeof(total)),
+                     units_format_bytes(v->foreign_bytes, foreign, sizeof(foreign)));
+    for (unsigned i = 0; i < LEDGER_HOLDERS_MAX && v->holders[i].bytes > 0; i++) {
+        char bytes[24];
+        if (n < 0 || (size_t)n >= size)
+            return;
+        n += snprintf(out + n, size - (size_t)n, ", %s %s", v->holders[i].label,
+                      units_format_bytes(v->holders[i].bytes, bytes, sizeof(bytes)));
+    }
+}
+
+/* One load at a time: two that fit by their predictions may not while both are growing. */
+static const struct gateway_worker *loading_on(const struct gateway_device *d,
+                                               const struct gateway_worker *besides)
+{
+    LIST_FOR_EACH(node, &d->gateway->workers)
+    {
+        const struct gateway_worker *w = LIST_ENTRY(node, struct gateway_worker, node);
+        if (w != besides && device_has_worker(d, w) &&
+            worker_get_state(w->worker) == WORKER_STATE_LOADING)
+            return w;
+    }
+    return NULL;
+}
+
+/* A device that tells nothing: only its owner can say that what we hold is all that is used. */
+static bool may_go_by_claims(struct gateway_device *d, uint64_t now_ms, char *why, size_t why_size)
+{
+    if (now_ms - d->since_ms < DEVICE_FIRST_SAMPLE_MS) {
+        snprintf(why, why_size, "waits for the first figures of %s", d->name);
+        return false;
+    }
+    if (!d->exclusive) {
+        snprintf(why, why_size,
+                 "nothing is known about the memory of %s%s%s; if nobody else uses it, give it "
+                 "`exclusive: on` and `memory`",
+                 d->name, d->why[0] ? ": " : "", d->why);
+        return false;
+    }
+    if (!d->ledger.settings.no_source)
+        ledger_give_up_source(&d->ledger);
+    return true;
+}
+
+/* Is it the time to start it, whatever it needs? */
+static bool may_be_looked_at(struct gateway_device *d, struct gateway_worker *w, uint64_t now_ms,
+                             char *why, size_t why_size)
+{
+    if (now_ms < d->yield_until_ms) {
+        snprintf(why, why_size, "%s is given back by hand", d->name);
+        return false;
+    }
+    if (w->predict_job) {
+        snprintf(why, why_size, "its memory is being estimated");
+        return false;
+    }
+    const struct gateway_worker *other = loading_on(d, w);
+    if (other) {
+        snprintf(why, why_size, "waits until %s/%s is loaded on %s", other->service, other->tier,
+                 d->name);
+        return false;
+    }
+    return d->ledger.sampled || may_go_by_claims(d, now_ms, why, why_size);
+}
+
+bool devices_may_start(struct gateway_worker *w, char *why, size_t why_size)
+{
+    struct gateway_device *d = device_find(w->gateway, w->device);
+    if (!d)
+        return true;
+    uint64_t now_ms = uv_now(w->gateway->loop);
+    bool decides = w->gateway->admission;
+    if (decides && !may_be_looked_at(d, w, now_ms, why, why_size))
+        return false;
+    if (w->claim != LEDGER_CLAIM_NONE)
+        (void)ledger_claim_begin_release(&d->ledger, w->claim, now_ms);
+    w->claim = LEDGER_CLAIM_NONE;
+    struct ledger_view view = ledger_view(&d->ledger, now_ms);
+    bool vouched = view.trust == LEDGER_TRUST_NONE && view.headroom_bytes >= 0 &&
+                   (uint64_t)view.headroom_bytes >= w->predicted_bytes;
+    char label[LEDGER_NAME_MAX];
+    label_of(w, label);
+    struct ledger_request request = {
+        .owner = LEDGER_OWNER_WORKER,
+        .label = label,
+        .bytes = w->predicted_bytes,
+        /* What cannot be predicted is measured once it runs. */
+        .adopt = !decides || vouched || w->predicted_bytes == 0,
+    };
+    if (ledger_claim_open(&d->ledger, &request, now_ms, &w->claim) == 0 || !decides)
+        return true;
+    if (view.trust == LEDGER_TRUST_STALE || view.trust == LEDGER_TRUST_BROKEN)
+        snprintf(why, why_size, "waits for figures of %s that can be trusted (%s)%s%s", d->name,
+                 ledger_trust_name(view.trust), d->why[0] ? ": " : "", d->why);
+    else
+        describe_lack(&view, w->predicted_bytes, why, why_size);
+    return false;
+}
+
+void device_start_those_that_wait(struct gateway_device *d)
+{
+    LIST_FOR_EACH(node, &d->gateway->workers)
+    {
+        struct gateway_worker *w = LIST_ENTRY(node, struct gateway_worker, node);
+        if (device_has_worker(d, w) && !w->stopping)
+            worker_look_again(w->worker);
+    }
+}
