@@ -47,6 +47,16 @@ static uint32_t clamp(int64_t number)
     return number > NUMBER_MAX ? (uint32_t)NUMBER_MAX : (uint32_t)number;
 }
 
+/* A name is printed later, and a file may say anything. */
+static void keep_name(const char *text, char *out, size_t out_size)
+{
+    size_t n = 0;
+
+    for (; text != NULL && text[n] != '\0' && n + 1 < out_size; n++)
+        out[n] = (char)(text[n] > ' ' && text[n] < 0x7f ? text[n] : '?');
+    out[n] = '\0';
+}
+
 /* A number, or `otherwise` when it is not there. */
 static uint32_t number_or(const struct facts_reader *r, const char *name, uint32_t otherwise)
 {
@@ -305,7 +315,7 @@ void model_facts_read(const struct gguf_file *file, struct model_facts *ret)
         return;
     }
     architecture = gguf_header_get_text(r.h, "general.architecture");
-    snprintf(m->architecture, sizeof(m->architecture), "%s", architecture ? architecture : "");
+    keep_name(architecture, m->architecture, sizeof(m->architecture));
     m->projector = strcmp(m->architecture, "clip") == 0;
     if (architecture == NULL)
         model_facts_doubt(m, "the file does not name its architecture");

@@ -198,12 +198,30 @@ static void test_missing(void **state)
     fixture_free(&f);
 }
 
+/* What a file calls itself may be printed. */
+static void test_unprintable_name(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    fixture_begin(&f, "\x1b[2J\xff ok");
+    writer_tensor(&f.w, "token_embd.weight", 1, 64, 1, 128);
+    fixture_finish(&f);
+    assert_string_equal(f.facts.architecture, "?[2J??ok");
+    assert_true(doubts(&f.facts, "`?[2J??ok` is not known"));
+    fixture_free(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),   cmocka_unit_test(test_per_layer),
-        cmocka_unit_test(test_windows), cmocka_unit_test(test_shared),
-        cmocka_unit_test(test_states),  cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_per_layer),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_states),
+        cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_unprintable_name),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
