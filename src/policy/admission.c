@@ -29,9 +29,11 @@ static uint64_t at_least_zero(int64_t bytes)
     return bytes > 0 ? (uint64_t)bytes : 0;
 }
 
-static uint64_t admission_tokens(const struct admission_facts *facts)
+static uint64_t admission_tokens(const struct admission_facts *facts,
+                                 const struct admission_tier *tier)
 {
-    return add_or_max(facts->prompt_tokens, facts->output_tokens);
+    return add_or_max(facts->prompt_tokens,
+                      or_default(tier->kv_output_tokens, facts->output_tokens));
 }
 
 static bool admission_is_nonsense(const struct admission_amount *amount)
@@ -98,8 +100,8 @@ static bool finding_device_open(const struct admission_tier *tier, struct findin
         f->wait_ms = tier->held_back_ms;
         return false;
     }
-    bool adds =
-        !tier->loaded || (tier->device ? tier->device_bytes.upper : tier->host_bytes.upper) > 0;
+    bool adds = !tier->loaded || tier->may_grow ||
+                (tier->device ? tier->device_bytes.upper : tier->host_bytes.upper) > 0;
     if (f->pool && (tier->pressure == PRESSURE_LEVEL_CRITICAL ||
                     (tier->pressure == PRESSURE_LEVEL_HIGH && adds))) {
         f->why = FINDING_WHY_PRESSURE;
@@ -150,7 +152,7 @@ static void finding_lacks_memory(const struct admission_facts *facts,
         f->fit_context = admission_fitting_context(facts, tier, missing);
         uint64_t slots = or_default(tier->context_slots, 1);
         if (facts->may_shrink_context && f->fit_context > 0 &&
-            f->fit_context / slots >= admission_tokens(facts)) {
+            f->fit_context / slots >= admission_tokens(facts, tier)) {
             f->verdict = FINDING_SHRINKS;
             f->context_tokens = f->fit_context;
         }
@@ -228,7 +230,7 @@ static bool finding_shrink_output(const struct admission_facts *facts, uint64_t 
 static bool finding_tokens_fit(const struct admission_facts *facts,
                                const struct admission_tier *tier, struct finding *f)
 {
-    f->need = admission_tokens(facts);
+    f->need = admission_tokens(facts, tier);
     f->pool = NULL;
     if (tier->kv_request_max > 0 && f->need > tier->kv_request_max) {
         f->why = FINDING_WHY_CONTEXT;
@@ -336,6 +338,7 @@ struct admission_decision admission_decide(const struct admission_facts *facts)
             text_add(&reason, "; ");
         text_add(&reason, tier->name);
         text_add(&reason, ": ");
+        uint16_t start = (uint16_t)reason.len;
         bool waits = admission_waits(facts, &f);
         if (f.verdict == FINDING_FITS) {
             admission_say_taken(&reason, tier);
@@ -343,6 +346,10 @@ struct admission_decision admission_decide(const struct admission_facts *facts)
         } else {
             admission_say_finding(&reason, tier, &f, i == 0);
             admission_remember(&d, &f, i == 0);
+        }
+        if (i < ADMISSION_SAID_MAX) {
+            d.said[i].start = start;
+            d.said[i].end = (uint16_t)reason.len;
         }
         if (f.verdict != FINDING_FITS && f.verdict != FINDING_SHRINKS && !waits)
             continue;

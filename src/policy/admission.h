@@ -30,7 +30,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { ADMISSION_REASON_MAX = 512 };
+enum { ADMISSION_REASON_MAX = 512, ADMISSION_SAID_MAX = 16 };
 
 /* No request has more tokens (F33): beyond it the figure is not a size but an overflow. */
 #define ADMISSION_TOKENS_MAX (UINT64_C(1) << 31)
@@ -86,13 +86,19 @@ struct admission_tier {
     struct admission_amount device_bytes;
     struct admission_amount host_bytes;
     uint64_t largest_block_bytes; /* upper bound of its largest single buffer; 0: not known */
-    bool low_confidence;          /* said in the reason; `upper` is wide already */
-    uint64_t memory_back_ms;      /* releasing memory is expected within; 0: by its deadline */
+    /* Loaded, and a request of this kind was never measured on it: it may add more than its needs say,
+     * so it is not given one while the reserve is being used. */
+    bool may_grow;
+    bool low_confidence;     /* said in the reason; `upper` is wide already */
+    uint64_t memory_back_ms; /* releasing memory is expected within; 0: by its deadline */
 
     /* KV (kv.h). Loaded: of the worker. Else: of the worker as it would be loaded. */
     uint64_t kv_request_max; /* longest request it can ever run; 0: not limited */
     uint64_t kv_free_tokens; /* longest it can start now (loaded only) */
     uint64_t kv_free_in_ms;  /* expected until room is back; 0: not known */
+    /* What counts as output here: engines with a context of one request's own end an answer at its
+     * end by themselves. 0: the request's output_tokens. */
+    uint64_t kv_output_tokens;
     /* A load with a shorter context. */
     uint64_t context_tokens;          /* as configured, in all */
     uint64_t context_slots;           /* that share it; 0: one */
@@ -128,11 +134,16 @@ struct admission_decision {
     bool permanent;          /* REFUSE: waiting does not help */
     bool nonsense;           /* REFUSE: not a size (F33, F48); no capacity fault */
     /* Would fit on the first tier that was looked at; 0: nothing, or not known. */
-    uint64_t would_fit_context;        /* tokens */
-    uint64_t would_fit_tokens;         /* prompt and output together */
-    uint64_t short_bytes;              /* what is missing there */
-    uint64_t margin_bytes;             /* of that, what only the reserve keeps from fitting (F31) */
-    char reason[ADMISSION_REASON_MAX]; /* printable ASCII */
+    uint64_t would_fit_context; /* tokens */
+    uint64_t would_fit_tokens;  /* prompt and output together */
+    uint64_t short_bytes;       /* what is missing there */
+    uint64_t margin_bytes;      /* of that, what only the reserve keeps from fitting (F31) */
+    /* Printable ASCII: each tier that was looked at, "; " between. */
+    char reason[ADMISSION_REASON_MAX];
+    /* Where each of them stands in it, without its name; empty for those not looked at. */
+    struct {
+        uint16_t start, end;
+    } said[ADMISSION_SAID_MAX];
 };
 
 struct admission_decision admission_decide(const struct admission_facts *facts);

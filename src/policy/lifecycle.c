@@ -22,11 +22,18 @@ static const struct lifecycle_step table[LIFECYCLE_STATE_COUNT][LIFECYCLE_EVENT_
             },
         [ST(DECIDING)] =
             {
+                [EV(ASK_COUNT)] = ROW(COUNTING, DO(START_COUNT)),
                 [EV(SLOT)] = ROW(DISPATCHED, DO(DISPATCH)),
                 [EV(QUEUED)] = ROW(WAITING, DO(ENQUEUE)),
                 [EV(NO_TIER)] = ROW(FAILED, DO(SAY_ERROR)),
                 [EV(GONE)] = ROW(CANCELLED, DO(CLOSE)),
                 [EV(CANCEL)] = ROW(CANCELLED, DO(SAY_ERROR)),
+            },
+        [ST(COUNTING)] =
+            {
+                [EV(COUNTED)] = ROW(DECIDING, DO(DECIDE)),
+                [EV(GONE)] = ROW(CANCELLED, DO(DROP_COUNT) | DO(CLOSE)),
+                [EV(CANCEL)] = ROW(CANCELLED, DO(DROP_COUNT) | DO(SAY_ERROR)),
             },
         [ST(WAITING)] =
             {
@@ -76,8 +83,8 @@ bool lifecycle_is_final(enum lifecycle_state state)
 const char *lifecycle_state_name(enum lifecycle_state state)
 {
     static const char *const names[LIFECYCLE_STATE_COUNT] = {
-        "received", "deciding", "waiting", "dispatched", "paused",
-        "relaying", "done",     "failed",  "cancelled",
+        "received", "deciding", "counting", "waiting", "dispatched",
+        "paused",   "relaying", "done",     "failed",  "cancelled",
     };
     return (unsigned)state < LIFECYCLE_STATE_COUNT ? names[state] : "?";
 }
@@ -85,9 +92,9 @@ const char *lifecycle_state_name(enum lifecycle_state state)
 const char *lifecycle_event_name(enum lifecycle_event event)
 {
     static const char *const names[LIFECYCLE_EVENT_COUNT] = {
-        "identified", "refused", "slot",   "queued",      "no-tier",    "wake",
-        "expired",    "output",  "answer", "fault-retry", "fault-next", "fault-final",
-        "cut",        "end",     "gone",   "cancel",
+        "identified", "refused",     "ask-count", "counted", "slot",   "queued",
+        "no-tier",    "wake",        "expired",   "output",  "answer", "fault-retry",
+        "fault-next", "fault-final", "cut",       "end",     "gone",   "cancel",
     };
     return (unsigned)event < LIFECYCLE_EVENT_COUNT ? names[event] : "?";
 }

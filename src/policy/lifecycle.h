@@ -14,6 +14,8 @@
  *                                   ▼   │
  *                                   PAUSED   (the worker asked for a short pause)
  *
+ *   DECIDING ── count ─► COUNTING ── counted ─► DECIDING   (a worker counts the prompt's tokens)
+ *
  *   gone or cancel: any state that is not final ──► CANCELLED
  *
  * What follows from the table, and is tested over all of it: one outcome (final states take no
@@ -30,6 +32,7 @@
 enum lifecycle_state {
     LIFECYCLE_STATE_RECEIVED = 0, /* head and body are there */
     LIFECYCLE_STATE_DECIDING,     /* accepted; a tier is to be chosen */
+    LIFECYCLE_STATE_COUNTING,     /* deciding takes the prompt's exact length */
     LIFECYCLE_STATE_WAITING,      /* queued for a worker */
     LIFECYCLE_STATE_DISPATCHED,   /* an attempt runs, nothing of it was forwarded */
     LIFECYCLE_STATE_PAUSED,       /* before the one retry on the same worker */
@@ -43,6 +46,8 @@ enum lifecycle_state {
 enum lifecycle_event {
     LIFECYCLE_EVENT_IDENTIFIED = 0, /* valid, and its service is known: accepted */
     LIFECYCLE_EVENT_REFUSED,        /* not accepted: the client's own error */
+    LIFECYCLE_EVENT_ASK_COUNT,      /* the prompt's length is asked for */
+    LIFECYCLE_EVENT_COUNTED,        /* it is known, or known not to be had */
     LIFECYCLE_EVENT_SLOT,           /* a worker with room was chosen */
     LIFECYCLE_EVENT_QUEUED,         /* a worker was chosen that has no room yet */
     LIFECYCLE_EVENT_NO_TIER,        /* nothing is left to try */
@@ -64,16 +69,18 @@ enum lifecycle_event {
 enum lifecycle_action {
     LIFECYCLE_ACTION_DROP_ATTEMPT = 1 << 0, /* close the call to the worker, release its slot */
     LIFECYCLE_ACTION_LEAVE_QUEUE = 1 << 1,
-    LIFECYCLE_ACTION_DECIDE = 1 << 2,
-    LIFECYCLE_ACTION_DISPATCH = 1 << 3,
-    LIFECYCLE_ACTION_ENQUEUE = 1 << 4,
-    LIFECYCLE_ACTION_PAUSE = 1 << 5,
-    LIFECYCLE_ACTION_COMMIT = 1 << 6,    /* send status, headers and what was held back */
-    LIFECYCLE_ACTION_REPLY = 1 << 7,     /* send the whole answer */
-    LIFECYCLE_ACTION_SAY_ERROR = 1 << 8, /* answer with an error: nothing was sent yet */
-    LIFECYCLE_ACTION_SAY_CUT = 1 << 9,   /* one typed error event, then the proper end */
-    LIFECYCLE_ACTION_END = 1 << 10,      /* end the response properly */
-    LIFECYCLE_ACTION_CLOSE = 1 << 11,    /* nobody listens: nothing is said */
+    LIFECYCLE_ACTION_DROP_COUNT = 1 << 2, /* nobody waits for the count any more */
+    LIFECYCLE_ACTION_DECIDE = 1 << 3,
+    LIFECYCLE_ACTION_START_COUNT = 1 << 4,
+    LIFECYCLE_ACTION_DISPATCH = 1 << 5,
+    LIFECYCLE_ACTION_ENQUEUE = 1 << 6,
+    LIFECYCLE_ACTION_PAUSE = 1 << 7,
+    LIFECYCLE_ACTION_COMMIT = 1 << 8,     /* send status, headers and what was held back */
+    LIFECYCLE_ACTION_REPLY = 1 << 9,      /* send the whole answer */
+    LIFECYCLE_ACTION_SAY_ERROR = 1 << 10, /* answer with an error: nothing was sent yet */
+    LIFECYCLE_ACTION_SAY_CUT = 1 << 11,   /* one typed error event, then the proper end */
+    LIFECYCLE_ACTION_END = 1 << 12,       /* end the response properly */
+    LIFECYCLE_ACTION_CLOSE = 1 << 13,     /* nobody listens: nothing is said */
 };
 
 struct lifecycle_step {

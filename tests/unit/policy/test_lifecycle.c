@@ -63,6 +63,7 @@ static void nothing_is_replayed_after_the_commit_point(void **state)
     unsigned after = reachable(LIFECYCLE_STATE_RELAYING);
     assert_false(after & (1U << LIFECYCLE_STATE_DISPATCHED));
     assert_false(after & (1U << LIFECYCLE_STATE_DECIDING));
+    assert_false(after & (1U << LIFECYCLE_STATE_COUNTING));
     assert_false(after & (1U << LIFECYCLE_STATE_WAITING));
     assert_false(after & (1U << LIFECYCLE_STATE_PAUSED));
 }
@@ -92,6 +93,11 @@ static void what_a_state_holds_is_released_on_leaving(void **state)
         assert_int_equal(drops, held_attempt && !keeps_it);
         bool leaves = (step.actions & LIFECYCLE_ACTION_LEAVE_QUEUE) != 0;
         assert_int_equal(leaves, s == LIFECYCLE_STATE_WAITING);
+        /* A count that ended by itself holds nothing any more. */
+        bool forgets = (step.actions & LIFECYCLE_ACTION_DROP_COUNT) != 0;
+        assert_int_equal(forgets, s == LIFECYCLE_STATE_COUNTING && e != LIFECYCLE_EVENT_COUNTED);
+        bool counts = (step.actions & LIFECYCLE_ACTION_START_COUNT) != 0;
+        assert_int_equal(counts, step.next == LIFECYCLE_STATE_COUNTING);
     }
 }
 
