@@ -11,7 +11,6 @@
 
 /* Files in the folder. */
 #define STATE_DIR_LEARNED "learned.txt" /* see policy/learning.h */
-#define STATE_DIR_SIZES   "sizes.txt"   /* see worker/dry_run.h */
 
 /*
  * The folder: `state_dir`, else the first of $STATE_DIRECTORY (systemd.exec(5): a list with colons),
