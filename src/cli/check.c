@@ -59,7 +59,9 @@ static int write_json_tier(struct buf *out, const struct config_tier *t)
         (r = write_json_string(out, t->device_name)) < 0 ||
         (r = buf_append_str(out, ",\"url\":")) < 0 || (r = write_json_string(out, t->url)) < 0 ||
         (r = buf_append_str(out, ",\"model\":")) < 0 ||
-        (r = write_json_string(out, t->managed ? t->model_path : t->model)) < 0)
+        (r = write_json_string(out, t->model_path ? t->model_path : t->model)) < 0 ||
+        (r = buf_append_str(out, ",\"program\":")) < 0 ||
+        (r = write_json_string(out, t->command.count > 0 ? t->command.items[0] : NULL)) < 0)
         return r;
     return buf_printf(out, ",\"slots\":%u}", t->slots);
 }
@@ -108,6 +110,13 @@ static int write_json(struct buf *out, const struct config *c, const struct conf
     return r < 0 ? r : buf_append_str(out, "]}\n");
 }
 
+static const char *who_runs(const struct config_tier *t)
+{
+    if (!t->managed)
+        return t->url;
+    return t->command.count > 0 ? "a program run by failsoft" : "llama-server run by failsoft";
+}
+
 static int write_tier(struct buf *out, const struct config_tier *t)
 {
     char wait[24];
@@ -116,9 +125,8 @@ static int write_tier(struct buf *out, const struct config_tier *t)
     units_format_duration_ms(t->queue.wait_ms, wait, sizeof(wait));
     units_format_duration_ms(t->first_event_timeout_ms, first, sizeof(first));
     return buf_printf(out, "    %-10s %s%s%s, first output within %s, queue %u for %s\n", t->name,
-                      t->managed ? "llama-server run by failsoft" : t->url,
-                      t->device_name ? " on " : "", t->device_name ? t->device_name : "", first,
-                      t->queue.length, wait);
+                      who_runs(t), t->device_name ? " on " : "",
+                      t->device_name ? t->device_name : "", first, t->queue.length, wait);
 }
 
 static int write_summary(struct buf *out, const struct config *c,

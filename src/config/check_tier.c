@@ -39,25 +39,60 @@ static struct config_mark tier_mark(const struct config_tier *t, const char *key
     return load_mark(t->marks, OPTION_SCOPE_TIER, key);
 }
 
+/* Given, right or not. */
+static bool has_command(const struct config_tier *t)
+{
+    return load_given(tier_mark(t, "command"));
+}
+
 /* Options that only make sense where failsoft runs the engine, or only where it does not. */
 static void check_side(struct loader *l, const struct config_tier *t)
 {
     for (size_t i = 0; i < config_option_count; i++) {
         const struct config_option *o = &config_options[i];
+        struct config_mark mark = t->marks[i];
 
-        if (o->scope != OPTION_SCOPE_TIER || !load_given(t->marks[i]) || load_refused(t->marks[i]))
+        if (o->scope != OPTION_SCOPE_TIER || !load_given(mark) || load_refused(mark))
             continue;
         if ((o->flags & OPTION_MANAGED) && !t->managed)
-            config_report_error(l->report, t->marks[i],
+            config_report_error(l->report, mark,
                                 "`%s` is for engines that failsoft runs; this tier has a `url`, so "
                                 "somebody else does",
                                 o->key);
-        if ((o->flags & OPTION_EXTERNAL) && t->managed && t->engine != CONFIG_ENGINE_LLAMA_SERVER)
-            config_report_error(l->report, t->marks[i],
-                                "`%s: %s` needs a `url`; the engine that failsoft runs is "
-                                "llama-server",
-                                o->key, option_engines[t->engine]);
+        else if ((o->flags & OPTION_EXTERNAL) && t->managed)
+            config_report_error(l->report, mark,
+                                "`%s` needs a `url`: it is for servers that somebody else runs",
+                                o->key);
+        else if ((o->flags & OPTION_COMMAND) && !has_command(t))
+            config_report_error(l->report, mark,
+                                "`%s` needs a `command`: it says what a program that is not "
+                                "llama-server does",
+                                o->key);
+        else if ((o->flags & OPTION_LLAMA) && has_command(t))
+            config_report_error(l->report, mark,
+                                "`%s` is for llama-server; this tier runs a `command`, which takes "
+                                "its own arguments",
+                                o->key);
     }
+}
+
+/* `engine` of a tier that failsoft runs. */
+static void check_engine_of(struct loader *l, const struct config_tier *t)
+{
+    struct config_mark mark = tier_mark(t, "engine");
+
+    if (!load_given(mark) || load_refused(mark))
+        return;
+    if (!has_command(t) && t->engine != CONFIG_ENGINE_LLAMA_SERVER)
+        config_report_error(l->report, mark,
+                            "`engine: %s` needs a `url` or a `command`; the engine that failsoft "
+                            "runs is llama-server",
+                            option_engines[t->engine]);
+    else if (has_command(t) && t->engine != CONFIG_ENGINE_OPENAI &&
+             t->engine != CONFIG_ENGINE_GENERIC)
+        config_report_error(l->report, mark,
+                            "`engine: %s` is not for a `command`; allowed: openai, generic",
+                            option_engines[t->engine]);
 }
 
 static void check_reserved_args(struct loader *l, const struct config_tier *t)
@@ -120,6 +155,95 @@ static void check_layers(struct loader *l, const struct config_tier *t)
                             "(or `args` that move a part elsewhere)");
 }
 
+static void check_sent_model(struct loader *l, const struct config_tier *t)
+{
+    if (t->model && (t->model[0] == '/' || t->model[0] == '~') && strstr(t->model, ".gguf"))
+        config_report_warning(l->report, tier_mark(t, "model"),
+                              "with a `%s`, `model` is the name that is sent, not a file",
+                              t->managed ? "command" : "url");
+}
+
+static bool is_told(const struct config_tier *t, const char *place)
+{
+    for (size_t i = 1; i < t->command.count; i++) {
+        if (strstr(t->command.items[i], place))
+            return true;
+    }
+    for (size_t i = 0; i < t->env.count; i++) {
+        if (strstr(t->env.items[i].value, place))
+            return true;
+    }
+    return false;
+}
+
+static void check_command_line(struct loader *l, const struct config_tier *t)
+{
+    struct config_mark mark = tier_mark(t, "command");
+    bool port = is_told(t, CONFIG_PLACE_PORT);
+    bool socket = is_told(t, CONFIG_PLACE_SOCKET);
+    char quoted[WORDS_QUOTED_SIZE];
+
+    if (port && socket)
+        config_report_error(l->report, mark,
+                            "`command` has both `{port}` and `{socket}`; it listens at one place");
+    else if (!port && !socket && t->command.count == 1 && strchr(t->command.items[0], ' '))
+        config_report_error(l->report, mark,
+                            "`command` is one entry with spaces in it; write the program and each "
+                            "argument as entries of their own: no shell takes it apart");
+    else if (!port && !socket)
+        config_report_error(l->report, mark,
+                            "`command` has no `{port}`: the program must be told where to listen, "
+                            "e.g. `[PROGRAM, --port, \"{port}\"]`, or in `env`");
+    for (size_t i = 1; i < t->command.count; i++) {
+        const char *arg = t->command.items[i];
+
+        if (strncmp(arg, "~/", 2) == 0)
+            config_report_warning(l->report, mark,
+                                  "`command`: %s is given to the program as it stands: no shell "
+                                  "makes a folder of the ~",
+                                  words_quote(arg, strlen(arg), quoted));
+    }
+}
+
+/* Nobody can read off a program's file what it will take. */
+static void check_command_memory(struct loader *l, const struct config_tier *t)
+{
+    struct config_mark memory = tier_mark(t, "memory");
+
+    if (!t->device && !t->device_name && load_given(memory) && !load_refused(memory))
+        config_report_error(l->report, memory,
+                            "`memory` is of a device, and tier `%s` has none; of the machine it is "
+                            "`host_memory`",
+                            t->name);
+    if (t->device && t->memory_bytes == 0 && !load_refused(memory))
+        config_report_error(l->report, load_given(memory) ? memory : t->mark,
+                            "tier `%s` needs `memory`: what its program takes of %s, at most, e.g. "
+                            "`memory: 2GiB`; nothing is started without a figure to plan with",
+                            t->name, t->device->name);
+    if (t->host_memory_bytes == 0 && !load_given(tier_mark(t, "host_memory")))
+        config_report_warning(l->report, t->mark,
+                              "tier `%s` says no `host_memory`: what its program takes of this "
+                              "machine is not planned with",
+                              t->name);
+}
+
+static void check_command(struct loader *l, const struct config_tier *t)
+{
+    struct config_mark health = tier_mark(t, "health");
+    char quoted[WORDS_QUOTED_SIZE];
+
+    if (t->kind == CONFIG_TIER_KIND_SUBSTITUTE && !load_given(tier_mark(t, "model")))
+        config_report_error(l->report, t->mark,
+                            "a substitute is another model: the tier needs `model`, its name");
+    if (t->health && t->health[0] != '/')
+        config_report_error(l->report, health, "`health`: %s does not begin with /",
+                            words_quote(t->health, strlen(t->health), quoted));
+    check_sent_model(l, t);
+    check_command_memory(l, t);
+    if (!load_refused(tier_mark(t, "command")) && !load_refused(tier_mark(t, "env")))
+        check_command_line(l, t);
+}
+
 static void check_managed(struct loader *l, const struct config_service *s,
                           const struct config_tier *t)
 {
@@ -128,9 +252,14 @@ static void check_managed(struct loader *l, const struct config_service *s,
                             "a remote tier needs a `url`, e.g. `url: \"http://gpu-box:8080\"`");
         return;
     }
+    check_engine_of(l, t);
+    if (has_command(t)) {
+        check_command(l, t);
+        return;
+    }
     if (s->kind != CONFIG_SERVICE_KIND_CHAT && s->kind != CONFIG_SERVICE_KIND_EMBEDDINGS) {
         config_report_error(l->report, t->mark,
-                            "tier `%s` needs a `url`: failsoft runs engines for chat and "
+                            "tier `%s` needs a `url` or a `command`: llama-server is for chat and "
                             "embeddings, not for %s",
                             t->name, option_service_kinds[s->kind]);
         return;
@@ -142,7 +271,7 @@ static void check_managed(struct loader *l, const struct config_service *s,
     else if (!t->model_path && !t->model && !load_refused(t->model_mark))
         config_report_error(l->report, t->mark,
                             "tier `%s` has no model: give service `%s` a `model`, or the tier a "
-                            "`url`",
+                            "`url` or a `command`",
                             t->name, s->name);
     check_layers(l, t);
     check_reserved_args(l, t);
@@ -180,9 +309,7 @@ static void check_external(struct loader *l, const struct config_tier *t)
                             "a substitute is another model: the tier needs `model`, the name that "
                             "is sent to `%s`",
                             t->url);
-    if (t->model && (t->model[0] == '/' || t->model[0] == '~') && strstr(t->model, ".gguf"))
-        config_report_warning(l->report, tier_mark(t, "model"),
-                              "with a `url`, `model` is the name that is sent, not a file");
+    check_sent_model(l, t);
 }
 
 static void check_times(struct loader *l, const struct config_tier *t)

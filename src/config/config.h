@@ -34,7 +34,7 @@ enum config_tier_kind {
 
 enum config_engine {
     CONFIG_ENGINE_AUTO = 0,     /* external only: found by probing */
-    CONFIG_ENGINE_LLAMA_SERVER, /* always so for managed tiers */
+    CONFIG_ENGINE_LLAMA_SERVER, /* always so for managed tiers without a command */
     CONFIG_ENGINE_OLLAMA,
     CONFIG_ENGINE_OPENAI, /* anything that speaks the OpenAI API */
     CONFIG_ENGINE_GENERIC,
@@ -65,6 +65,10 @@ enum config_cpu {
     CONFIG_CPU_DENY = 0,
     CONFIG_CPU_ALLOW,
 };
+
+/* Where a program that failsoft runs is told to listen, in its arguments and environment. */
+#define CONFIG_PLACE_PORT   "{port}"
+#define CONFIG_PLACE_SOCKET "{socket}"
 
 /* 1-based line and column of a value in the file; 0:0 where the default stands. */
 struct config_mark {
@@ -149,7 +153,7 @@ struct config_tier {
     char *url_prefix;  /* "" or "/v1x", no slash at the end */
     int engine;        /* enum config_engine */
 
-    char *model;      /* the name that is sent to an external worker; NULL: the client's */
+    char *model;      /* the name that is sent to a worker by url or command; NULL: the client's */
     char *model_path; /* managed: the GGUF file, absolute; the service's unless the tier has one */
     struct config_mark model_mark;
     bool model_path_own; /* given by this tier, not by the service */
@@ -161,11 +165,15 @@ struct config_tier {
     struct config_strings args; /* further arguments of the engine */
     struct config_pairs env;    /* further environment of the engine */
 
-    /* Managed, not llama-server: a program and its arguments; count 0: llama-server. */
+    /*
+     * Managed, not llama-server: a program (a path, or a name that is looked up on PATH) and its
+     * arguments; count 0: llama-server. CONFIG_PLACE_PORT or CONFIG_PLACE_SOCKET, never both, is
+     * in an argument or in a value of env.
+     */
     struct config_strings command;
     char *health;               /* path of its readiness; NULL: /health */
-    uint64_t memory_bytes;      /* what it takes of its device, at most; 0: not said */
-    uint64_t host_memory_bytes; /* and of the machine */
+    uint64_t memory_bytes;      /* what it takes of its device, at most; 0: it has none */
+    uint64_t host_memory_bytes; /* and of the machine; 0: not said */
 
     uint64_t keep_alive_max_ms; /* external: bound of an Ollama client's keep_alive */
     char *unload;               /* external: path that is sent a POST to unload; NULL: by engine */

@@ -37,6 +37,10 @@ static const char *const scope_titles[OPTION_SCOPE_COUNT] = {
 
 static const char *note(const struct config_option *o)
 {
+    if (o->flags & OPTION_COMMAND)
+        return " With a `command` only.";
+    if (o->flags & OPTION_LLAMA)
+        return " Managed tiers without a `command` only.";
     if (o->flags & OPTION_MANAGED)
         return " Managed tiers only.";
     if (o->flags & OPTION_EXTERNAL)

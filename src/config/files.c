@@ -78,29 +78,24 @@ static bool is_on_path(const char *name)
     return false;
 }
 
-static void check_engine(const struct config *c, struct config_report *report)
+/* A program that failsoft runs: `what` it is called, `hint` where it is not on PATH. */
+static void check_program(struct config_report *report, struct config_mark mark, const char *what,
+                          const char *program, const char *hint)
 {
-    struct config_mark mark = load_mark(c->marks, OPTION_SCOPE_ROOT, "engine");
     char quoted[WORDS_QUOTED_PATH_SIZE];
     struct stat st;
 
-    words_quote_path(c->engine_path, quoted);
-    if (!strchr(c->engine_path, '/')) {
-        if (!is_on_path(c->engine_path))
-            config_report_error(
-                report, mark,
-                "no engine %s on PATH, which the managed tiers need; install it, or "
-                "set `engine: /path/to/llama-server`",
-                quoted);
-    } else if (stat(c->engine_path, &st) < 0) {
-        config_report_error(report, mark, "engine %s: %s", quoted, strerrordesc_np(errno));
+    words_quote_path(program, quoted);
+    if (!strchr(program, '/')) {
+        if (!is_on_path(program))
+            config_report_error(report, mark, "no %s %s on PATH, which %s", what, quoted, hint);
+    } else if (stat(program, &st) < 0) {
+        config_report_error(report, mark, "%s %s: %s", what, quoted, strerrordesc_np(errno));
     } else if (S_ISDIR(st.st_mode)) {
-        config_report_error(report, mark,
-                            "engine %s is a folder; the path of the program is needed, e.g. "
-                            "…/llama-server",
-                            quoted);
-    } else if (!is_executable_file(c->engine_path)) {
-        config_report_error(report, mark, "engine %s is not an executable file", quoted);
+        config_report_error(report, mark, "%s %s is a folder; the path of the program is needed",
+                            what, quoted);
+    } else if (!is_executable_file(program)) {
+        config_report_error(report, mark, "%s %s is not an executable file", what, quoted);
     }
 }
 
@@ -123,6 +118,11 @@ static bool check_service_models(const struct config_service *s, struct config_r
     for (size_t i = 0; i < s->tier_count; i++) {
         const struct config_tier *t = &s->tiers[i];
 
+        if (t->command.count > 0) {
+            check_program(report, load_mark(t->marks, OPTION_SCOPE_TIER, "command"), "program",
+                          t->command.items[0], "the tier runs; install it, or write its path");
+            continue;
+        }
         managed |= t->managed;
         if (t->managed && t->model_path && t->model_path_own)
             check_model(report, t->model_mark, t->model_path);
@@ -142,7 +142,10 @@ int config_check_files(const struct config *c, struct config_report *report)
     for (size_t i = 0; i < c->service_count; i++)
         managed |= check_service_models(&c->services[i], report);
     if (managed)
-        check_engine(c, report);
+        check_program(report, load_mark(c->marks, OPTION_SCOPE_ROOT, "engine"), "engine",
+                      c->engine_path,
+                      "the managed tiers need; install it, or set `engine: "
+                      "/path/to/llama-server`");
     for (size_t i = 0; i < c->device_count; i++)
         check_plugin(report, &c->devices[i]);
     config_report_sort(report);

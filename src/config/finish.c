@@ -120,6 +120,36 @@ static void finish_tier_device(struct loader *l, struct config_tier *t)
     }
 }
 
+/* Run by failsoft, and not llama-server. */
+static bool is_program(const struct config_tier *t)
+{
+    return t->managed && load_given(load_mark(t->marks, OPTION_SCOPE_TIER, "command"));
+}
+
+/* The program of a tier: a path is relative to the file, a bare name is for PATH. */
+static int finish_tier_command(struct loader *l, const struct config_service *s,
+                               struct config_tier *t)
+{
+    struct config_mark mark = load_mark(t->marks, OPTION_SCOPE_TIER, "command");
+    const char *program = t->command.count > 0 ? t->command.items[0] : "";
+    char quoted[WORDS_QUOTED_SIZE];
+    char why[VALUE_WHY_SIZE];
+    int r;
+
+    if (t->engine == CONFIG_ENGINE_AUTO)
+        t->engine =
+            s->kind == CONFIG_SERVICE_KIND_GENERIC ? CONFIG_ENGINE_GENERIC : CONFIG_ENGINE_OPENAI;
+    if (!strchr(program, '/') && program[0] != '~')
+        return 0;
+    r = value_expand_path(&l->place, program, &t->command.items[0], why);
+    if (r == -EINVAL) {
+        config_report_error(l->report, mark, "`command`: %s %s",
+                            words_quote(program, strlen(program), quoted), why);
+        return 0;
+    }
+    return r;
+}
+
 static int finish_tier_model(struct loader *l, const struct config_service *s,
                              struct config_tier *t)
 {
@@ -129,7 +159,7 @@ static int finish_tier_model(struct loader *l, const struct config_service *s,
     int r;
 
     t->model_mark = mark;
-    if (!t->managed)
+    if (!t->managed || is_program(t))
         return 0;
     if (!t->model) {
         t->model_path = s->model_path;
@@ -155,9 +185,15 @@ static int finish_tier(struct loader *l, const struct config_service *s, struct 
     if (!t->name)
         return -ENOMEM;
     t->managed = !load_given(load_mark(t->marks, OPTION_SCOPE_TIER, "url"));
-    if (t->managed && t->engine == CONFIG_ENGINE_AUTO)
-        t->engine = CONFIG_ENGINE_LLAMA_SERVER;
     finish_tier_device(l, t);
+    if (is_program(t)) {
+        int r = finish_tier_command(l, s, t);
+
+        if (r < 0)
+            return r;
+    } else if (t->managed && t->engine == CONFIG_ENGINE_AUTO) {
+        t->engine = CONFIG_ENGINE_LLAMA_SERVER;
+    }
     if (!load_given(load_mark(t->marks, OPTION_SCOPE_TIER, "gpu_layers")))
         t->gpu_layers = t->device && t->kind != CONFIG_TIER_KIND_CPU ? -1 : 0;
     if (t->slots == 0 && t->managed)

@@ -12,10 +12,13 @@
 static bool refuse_count(struct loader *l, const struct config_option *o,
                          const struct document_node *n)
 {
-    if (n->count <= o->max)
+    if (n->count >= o->min && n->count <= o->max)
         return false;
-    config_report_error(l->report, n->mark, "`%s` has %zu entries; at most %zu are allowed", o->key,
-                        n->count, (size_t)o->max);
+    if (n->count == 0)
+        config_report_error(l->report, n->mark, "`%s` is empty", o->key);
+    else
+        config_report_error(l->report, n->mark, "`%s` has %zu entries; at most %zu are allowed",
+                            o->key, n->count, (size_t)o->max);
     return true;
 }
 
@@ -25,8 +28,11 @@ static bool refuse_item(struct loader *l, const struct config_option *o,
     char quoted[WORDS_QUOTED_SIZE];
 
     if (n->kind != DOCUMENT_KIND_SCALAR) {
-        config_report_error(l->report, n->mark, "`%s` has %s in it; only plain texts are allowed",
-                            o->key, document_kind_name(n->kind));
+        /* To YAML, {port} is a map with one key. */
+        config_report_error(l->report, n->mark, "`%s` has %s in it; only plain texts are allowed%s",
+                            o->key, document_kind_name(n->kind),
+                            n->kind == DOCUMENT_KIND_MAP ? "; braces need quotes, e.g. `\"{port}\"`"
+                                                         : "");
         return true;
     }
     if (n->len == 0 && !may_be_empty) {

@@ -51,6 +51,8 @@ enum {
     OPTION_EXTERNAL = 4, /* only with a url */
     OPTION_SIM = 8,      /* only on devices of kind sim */
     OPTION_REQUIRED = 16,
+    OPTION_LLAMA = 32,   /* llama-server's own: not with a command */
+    OPTION_COMMAND = 64, /* only with a command */
 };
 
 struct config_option {

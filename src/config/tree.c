@@ -169,6 +169,18 @@ static int load_named(struct loader *l, const struct config_option *o,
     return 0;
 }
 
+/* One that must have entries is whole or refused: half a command is none. */
+static int load_list(struct loader *l, const struct config_option *o, const struct document_node *n,
+                     void *field, struct config_mark *mark)
+{
+    size_t before = l->report->errors;
+    int r = load_texts(l, o, n, field);
+
+    if (o->min > 0 && l->report->errors > before)
+        mark->column = 0;
+    return r;
+}
+
 static int load_tiers(struct loader *l, const struct document_node *n, struct config_service *s)
 {
     s->tiers = arena_alloc(l->arena, n->count, sizeof(*s->tiers));
@@ -227,7 +239,7 @@ static int load_value(struct loader *l, const struct config_option *o,
     case OPTION_TYPE_BLOCK: return load_keys(l, n, o->inner, object, marks);
     case OPTION_TYPE_NAMED: return load_named(l, o, n, object);
     case OPTION_TYPE_LIST: return load_tiers(l, n, object);
-    case OPTION_TYPE_TEXTS: return load_texts(l, o, n, field);
+    case OPTION_TYPE_TEXTS: return load_list(l, o, n, field, &marks[option_index(o)]);
     case OPTION_TYPE_PAIRS: return load_pairs(l, o, n, field);
     case OPTION_TYPE_SAMPLING: return load_sampling(l, n, field);
     default: return load_scalar(l, o, n, object, &marks[option_index(o)]);

@@ -130,6 +130,23 @@ static void test_engine(void **state)
           NULL);
 }
 
+/* A path of the program is relative to the file; llama-server is not needed for it. */
+static void test_program(void **state)
+{
+#define PROGRAM(p)                                                                                 \
+    "engine: ./none\nservices: { a: { kind: generic, paths: [/a], tiers:\n"                        \
+    "  [{ name: cpu, host_memory: 1MiB, command: [" p ", '{port}'] }] } }"
+    (void)state;
+    check(PROGRAM("./engine"), 0, 0, NULL);
+    check(PROGRAM("sh"), 0, 0, NULL);
+    check(PROGRAM("./none"), 3, 45, "No such file");
+    check(PROGRAM("./folder"), 3, 45, "is a folder");
+    check(PROGRAM("./text"), 3, 45, "not an executable file");
+    check(PROGRAM("no-such-program"), 3, 45,
+          "no program `no-such-program` on PATH, which the tier runs");
+#undef PROGRAM
+}
+
 static void test_plugin(void **state)
 {
     (void)state;
@@ -142,9 +159,8 @@ static void test_plugin(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_models),
-        cmocka_unit_test(test_tiers),
-        cmocka_unit_test(test_engine),
+        cmocka_unit_test(test_models), cmocka_unit_test(test_tiers),
+        cmocka_unit_test(test_engine), cmocka_unit_test(test_program),
         cmocka_unit_test(test_plugin),
     };
 

@@ -31,6 +31,14 @@ struct message_case {
 #define TIER(t) "services:\n  chat:\n    model: /m.gguf\n    tiers:\n      - " t "\n"
 #define GPU     "devices: { gpu0: { kind: nvidia } }\n"
 
+/* A tier that runs a program: its command, and what else is said of it. */
+#define PROGRAM(c, more)                                                                           \
+    "services:\n  t: { kind: transcription, tiers: [\n    { name: cpu, command: [" c                \
+    "], host_memory: 1GiB" more " }] }\n"
+#define PROGRAM_ON(tier, more)                                                                     \
+    "services: { t: { kind: transcription, tiers: [\n"                                            \
+    "  { name: " tier ", command: [p, '{port}'], host_memory: 1GiB, " more " }] } }\n"
+
 /* clang-format off */
 static const struct message_case cases[] = {
     /* the form of the file */
@@ -211,8 +219,8 @@ static const struct message_case cases[] = {
     {"remote with device", GPU TIER("{ name: remote, url: 'http://h', device: gpu0 }"),
      {{6, 50, "a remote tier uses no device"}}},
     {"managed, other kind", "services:\n  t:\n    kind: transcription\n    tiers: [{ name: cpu }]\n",
-     {{4, 13, "tier `cpu` needs a `url`: failsoft runs engines for chat and embeddings, not for "
-              "transcription"}}},
+     {{4, 13, "tier `cpu` needs a `url` or a `command`: llama-server is for chat and embeddings, not "
+              "for transcription"}}},
     {"managed without model", "services: { c: { tiers: [{ name: cpu }] } }\n",
      {{1, 26, "tier `cpu` has no model: give service `c` a `model`"}}},
     {"substitute without model", TIER("{ name: substitute }"), {{5, 9, "a substitute is another model"}}},
@@ -222,7 +230,61 @@ static const struct message_case cases[] = {
      {{5, 48, "`threads` is for engines that failsoft runs; this tier has a `url`"}}},
     {"restart with url", TIER("{ name: cpu, url: 'http://h', restart: { backoff: 1s } }"),
      {{5, 48, "`restart` is for engines that failsoft runs"}}},
-    {"engine without url", TIER("{ name: cpu, engine: ollama }"), {{5, 30, "needs a `url`"}}},
+    {"engine without url", TIER("{ name: cpu, engine: ollama }"),
+     {{5, 30, "`engine: ollama` needs a `url` or a `command`"}}},
+    {"unload without url", TIER("{ name: cpu, unload: /x }"), {{5, 30, "`unload` needs a `url`"}}},
+
+    /* programs */
+    {"program", PROGRAM("p, '{port}'", ""), {{0, 0, NULL}}},
+    {"program at a socket", PROGRAM("p, '--uds={socket}'", ""), {{0, 0, NULL}}},
+    {"program told by env", PROGRAM("p", ", env: { PORT: '{port}' }"), {{0, 0, NULL}}},
+    {"program on a device", GPU PROGRAM_ON("gpu", "memory: 1GiB"), {{0, 0, NULL}}},
+    {"program for chat", TIER("{ name: cpu, command: [p, '{port}'], host_memory: 1GiB, engine: generic"
+                              ", model: tiny }"), {{0, 0, NULL}}},
+    {"no command", PROGRAM("", ""), {{3, 27, "`command` is empty"}}},
+    {"command a text", "services:\n  t: { kind: transcription, tiers: [\n    { name: cpu, command: p, "
+                       "host_memory: 1GiB }] }\n",
+     {{3, 27, "`command` is a value; allowed: a list of texts"}}},
+    {"no port", PROGRAM("p, --port, '80'", ""),
+     {{3, 27, "`command` has no `{port}`: the program must be told where to listen, e.g. `[PROGRAM, --port, "}}},
+    {"port as a map", PROGRAM("p, {port}", ""),
+     {{3, 31, "`command` has a map in it; only plain texts are allowed; braces need quotes, e.g. "
+              "`\"{port}\"`"}}},
+    {"port in the program", PROGRAM("'p{port}'", ""), {{3, 27, "has no `{port}`"}}},
+    {"one text", PROGRAM("'p --port {port}'", ""), {{3, 27, "one entry with spaces in it"}}},
+    {"port and socket", PROGRAM("p, '{port}', '{socket}'", ""),
+     {{3, 27, "both `{port}` and `{socket}`"}}},
+    {"home in an argument", PROGRAM("p, '{port}', ~/x", ""),
+     {{3, 27, "`~/x` is given to the program as it stands"}}},
+    {"other home of a program", PROGRAM("~joe/p, '{port}'", ""),
+     {{3, 27, "`~joe/p` names another user's home"}}},
+    {"command and url", PROGRAM("p, '{port}'", ", url: 'http://h'"),
+     {{3, 27, "`command` is for engines that failsoft runs; this tier has a `url`"}}},
+    {"command of a remote tier", "services: { t: { kind: transcription, tiers: [{ name: remote, "
+                                 "command: [p, '{port}'], host_memory: 1GiB }] } }\n",
+     {{1, 47, "a remote tier needs a `url`"}}},
+    {"llama-server's with command", PROGRAM("p, '{port}'", ", threads: 4, args: [a], gpu_layers: 1"),
+     {{3, 70, "`threads` is for llama-server; this tier runs a `command`"},
+      {3, 79, "`args` is for llama-server"}, {3, 96, "`gpu_layers` is for llama-server"}}},
+    {"engine of a program", PROGRAM("p, '{port}'", ", engine: llama-server"),
+     {{3, 69, "`engine: llama-server` is not for a `command`; allowed: openai, generic"}}},
+    {"health", PROGRAM("p, '{port}'", ", health: ready"), {{3, 69, "`health`: `ready` does not begin with /"}}},
+    {"health of llama-server", TIER("{ name: cpu, health: /x, memory: 1GiB, host_memory: 1GiB }"),
+     {{5, 30, "`health` needs a `command`"}, {5, 42, "`memory` needs a `command`"},
+      {5, 61, "`host_memory` needs a `command`"}}},
+    {"memory without a device", PROGRAM("p, '{port}'", ", memory: 1GiB"),
+     {{3, 69, "`memory` is of a device, and tier `cpu` has none; of the machine it is `host_memory`"}}},
+    {"memory on a device", GPU PROGRAM_ON("gpu", "slots: 2"),
+     {{3, 3, "tier `gpu` needs `memory`: what its program takes of gpu0, at most, e.g. `memory: "
+              "2GiB`"}}},
+    {"memory of nothing", GPU PROGRAM_ON("hybrid", "memory: 0"), {{3, 70, "needs `memory`"}}},
+    {"host memory", "services: { t: { kind: transcription, tiers: [{ name: cpu, command: [p, '{port}'] "
+                    "}] } }\n",
+     {{1, 47, "tier `cpu` says no `host_memory`"}}},
+    {"substitute program", PROGRAM_ON("substitute", "slots: 1"),
+     {{2, 3, "the tier needs `model`, its name"}}},
+    {"file as a program's model", PROGRAM("p, '{port}'", ", model: /m.gguf"),
+     {{3, 68, "with a `command`, `model` is the name that is sent"}}},
     {"reserved argument", TIER("{ name: cpu, args: [--port, '1'] }"),
      {{5, 28, "`--port` is set by failsoft"}}},
     {"reserved with value", TIER("{ name: cpu, args: [--ctx-size=4] }"),
