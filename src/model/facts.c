@@ -15,9 +15,15 @@ enum {
     INTERVAL_DEFAULT = 4, /* full_attention_interval */
 };
 
+/* What the tensors say, for where the metadata is silent. */
+struct facts_seen {
+    uint32_t layers, width, keys, values; /* keys, values: of a token in one layer, all heads */
+};
+
 struct facts_reader {
     const struct gguf_header *h;
     struct model_facts *m;
+    struct facts_seen seen;
 };
 
 void model_facts_doubt(struct model_facts *m, const char *format, ...)
@@ -78,6 +84,33 @@ static uint32_t layer_number(const struct facts_reader *r, const struct gguf_ent
     return otherwise;
 }
 
+static uint32_t larger(uint32_t a, uint64_t b)
+{
+    return b > a ? clamp(b > INT64_MAX ? INT64_MAX : (int64_t)b) : a;
+}
+
+static void see_tensors(struct facts_reader *r)
+{
+    struct facts_seen *seen = &r->seen;
+
+    for (size_t s = 0; s < r->m->file->shard_count; s++) {
+        const struct gguf_header *h = &r->m->file->shards[s];
+
+        for (size_t i = 0; i < h->tensor_count; i++) {
+            const struct gguf_tensor *t = &h->tensors[i];
+
+            if (t->place == TENSOR_PLACE_LAYER)
+                seen->layers = larger(seen->layers, (uint64_t)t->layer + 1);
+            if (t->part == TENSOR_PART_TOKEN_EMBEDDING)
+                seen->width = larger(seen->width, t->shape[0]);
+            if (t->part == TENSOR_PART_K && !t->bias)
+                seen->keys = larger(seen->keys, t->shape[1]);
+            if (t->part == TENSOR_PART_V && !t->bias)
+                seen->values = larger(seen->values, t->shape[1]);
+        }
+    }
+}
+
 static void read_layers(struct facts_reader *r)
 {
     struct model_facts *m = r->m;
@@ -86,8 +119,10 @@ static void read_layers(struct facts_reader *r)
     const struct gguf_entry *feed_forward = find(r, "feed_forward_length");
 
     m->layers = number_or(r, "block_count", 0);
-    if (m->layers == 0)
+    if (m->layers == 0) {
         model_facts_doubt(m, "the file does not say how many layers it has");
+        m->layers = r->seen.layers;
+    }
     if (m->layers > MODEL_LAYERS_MAX) {
         model_facts_doubt(m, "%u layers; at most %d are counted", m->layers, MODEL_LAYERS_MAX);
         m->layers = MODEL_LAYERS_MAX;
@@ -100,7 +135,8 @@ static void read_layers(struct facts_reader *r)
     for (uint32_t i = 0; i < m->layers; i++) {
         struct model_layer *l = &m->layer[i];
 
-        l->heads = layer_number(r, heads, i, 0);
+        /* Not said: one head that is as wide as all of them can be. */
+        l->heads = layer_number(r, heads, i, m->memory != MODEL_MEMORY_RECURRENT);
         l->kv_heads = layer_number(r, kv_heads, i, l->heads);
         l->feed_forward = layer_number(r, feed_forward, i, 4 * m->embedding);
     }
@@ -119,6 +155,10 @@ static void read_lengths(struct facts_reader *r)
     head = head > 0 ? m->embedding / head : m->embedding;
     m->key_length = number_or(r, "attention.key_length", head);
     m->value_length = number_or(r, "attention.value_length", head);
+    if (m->memory != MODEL_MEMORY_RECURRENT && find(r, "attention.head_count") == NULL) {
+        m->key_length = larger(larger(m->key_length, m->embedding), r->seen.keys);
+        m->value_length = larger(larger(m->value_length, m->embedding), r->seen.values);
+    }
     m->key_length_window = number_or(r, "attention.key_length_swa", m->key_length);
     m->value_length_window = number_or(r, "attention.value_length_swa", m->value_length);
     m->latent = number_or(r, "attention.key_length_mla", 0) > 0 &&
@@ -281,6 +321,7 @@ static void read_language_model(struct facts_reader *r)
                           m->architecture);
     m->memory = a != NULL ? a->memory : MODEL_MEMORY_CACHE;
     m->has_head = a == NULL || !a->no_head;
+    see_tensors(r);
     m->embedding = number_or(r, "embedding_length", 0);
     m->embedding_out = number_or(r, "embedding_length_out", m->embedding);
     m->context = number_or(r, "context_length", 0);
@@ -291,8 +332,10 @@ static void read_language_model(struct facts_reader *r)
     m->pooled = number_or(r, "pooling_type", 0) == 1;
     m->scaled_input = strncmp(m->architecture, "gemma", 5) == 0;
     m->vocabulary = tokens != NULL ? clamp((int64_t)tokens->count) : 0;
-    if (m->embedding == 0)
+    if (m->embedding == 0) {
         model_facts_doubt(m, "the file does not say how wide its embeddings are");
+        m->embedding = m->embedding_out = r->seen.width;
+    }
     read_layers(r);
     read_lengths(r);
     read_windows(r, a);
@@ -303,7 +346,7 @@ static void read_language_model(struct facts_reader *r)
 void model_facts_read(const struct gguf_file *file, struct model_facts *ret)
 {
     struct model_facts *m = ret;
-    struct facts_reader r = {file->shard_count > 0 ? &file->shards[0] : NULL, m};
+    struct facts_reader r = {.h = file->shard_count > 0 ? &file->shards[0] : NULL, .m = m};
     const char *architecture;
 
     memset(m, 0, sizeof(*m));

@@ -198,6 +198,25 @@ static void test_missing(void **state)
     fixture_free(&f);
 }
 
+/* Numbers that are not said are taken from the tensors, and never small. */
+static void test_numbers_from_tensors(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    fixture_begin(&f, "other");
+    writer_tensor(&f.w, "token_embd.weight", 1, 64, 10, 64 * 10 * 2);
+    writer_tensor(&f.w, "blk.0.attn_k.weight", 1, 64, 32, 64 * 32 * 2);
+    writer_tensor(&f.w, "blk.4.attn_v.weight", 1, 64, 96, 64 * 96 * 2);
+    fixture_finish(&f);
+    assert_int_equal(f.facts.layers, 5);
+    assert_int_equal(f.facts.embedding, 64);
+    assert_int_equal(f.facts.layer[4].kv_heads, 1);
+    assert_int_equal(f.facts.key_length, 64);
+    assert_int_equal(f.facts.value_length, 96);
+    fixture_free(&f);
+}
+
 /* What a file calls itself may be printed. */
 static void test_unprintable_name(void **state)
 {
@@ -222,6 +241,7 @@ int main(void)
         cmocka_unit_test(test_states),
         cmocka_unit_test(test_missing),
         cmocka_unit_test(test_unprintable_name),
+        cmocka_unit_test(test_numbers_from_tensors),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
