@@ -99,8 +99,10 @@ static void close_timers(struct gateway *g)
 {
     uv_timer_stop(&g->tick);
     uv_timer_stop(&g->recheck);
+    uv_timer_stop(&g->kv_timer);
     uv_close((uv_handle_t *)&g->tick, on_timer_closed);
     uv_close((uv_handle_t *)&g->recheck, on_timer_closed);
+    uv_close((uv_handle_t *)&g->kv_timer, on_timer_closed);
 }
 
 /* No request is left: let go of everything else. */
@@ -135,6 +137,7 @@ static void gateway_tick(uv_timer_t *timer)
     struct gateway *g = timer->data;
     uint64_t now_ms = uv_now(g->loop);
     bool cancel = g->stopping && (g->forced || now_ms >= g->stop_deadline_ms);
+    kv_watch_tick(g, now_ms);
     /* A step may end other requests than its own: mark the place by number, not by node. */
     uint64_t seen = 0;
     for (bool found = true; found;) {
@@ -208,7 +211,8 @@ int gateway_start(uv_loop_t *loop, struct config *config, const struct gateway_o
     uv_timer_init(loop, &g->tick);
     g->tick.data = g;
     recheck_init(g);
-    g->timers_open = 2;
+    kv_watch_init(g);
+    g->timers_open = 3;
     r = devices_start(g, config);
     if (r < 0)
         config_free(config);

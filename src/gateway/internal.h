@@ -24,10 +24,13 @@
 #include "http/framer.h"
 #include "http/server.h"
 #include "policy/availability.h"
+#include "policy/kv.h"
 #include "policy/ledger.h"
 #include "policy/lifecycle.h"
 #include "policy/pressure.h"
+#include "worker/count_tokens.h"
 #include "worker/fault.h"
+#include "worker/kv_report.h"
 #include "worker/worker.h"
 
 enum {
@@ -40,7 +43,7 @@ enum {
     GATEWAY_REQUEST_ID_BYTES = 32,
 };
 
-enum { GATEWAY_DEVICE_CLAIMS = 64 };
+enum { GATEWAY_DEVICE_CLAIMS = 64, GATEWAY_KV_CLAIMS = 64 };
 
 struct gateway_device {
     struct gateway *gateway;
@@ -90,6 +93,17 @@ struct gateway_worker {
     struct comeback comeback;
     struct http_call *recheck_call; /* the look at it, see recheck.c */
     uint64_t recheck_started_ms;
+    /*
+     * Its KV cache, see kv_watch.c. kv_take() only while kv_known: otherwise nothing is decided by
+     * the cache. kv_give() at any time: the table of claims outlives what is known.
+     */
+    struct kv kv;
+    struct kv_claim kv_claims[GATEWAY_KV_CLAIMS];
+    bool kv_known;
+    uint64_t kv_seen_ms; /* last answer of the engine */
+    struct kv_report kv_report;
+    struct kv_ask *kv_ask; /* under way; NULL: none */
+    uint64_t kv_next_ms, kv_shape_ms, kv_silent_since_ms;
 };
 
 /* Lives as long as the gateway, over reloads, by name. */
@@ -197,6 +211,7 @@ struct gateway_request {
     int status_last;                       /* HTTP status of the last failed attempt; 0: none */
     int64_t retry_after_last_ms;
     char *tier_reasons[GATEWAY_MAX_TIERS]; /* why a tier was left, for messages */
+    struct count *count;                   /* its prompt is being counted, see count.c; or NULL */
 };
 
 enum request_accept { REQUEST_ACCEPT_ANY = 0, REQUEST_ACCEPT_SAME_MODEL, REQUEST_ACCEPT_GPU_ONLY };
@@ -207,6 +222,7 @@ struct gateway {
     struct http_server *server;
     uv_timer_t tick;
     uv_timer_t recheck;
+    uv_timer_t kv_timer;
     /*
      * Events of one read, gathered for one write. One for all requests: it is filled and emptied
      * within one callback.
@@ -284,6 +300,29 @@ void recheck_init(struct gateway *g);
 void recheck_worker_suspended(struct gateway_worker *w);
 /* Before its worker is stopped or freed. */
 void recheck_worker_gone(struct gateway_worker *w);
+
+/* kv_watch.c: what engines say of their KV cache. */
+void kv_watch_init(struct gateway *g);
+/* Its state or its engine changed. */
+void kv_watch_worker_changed(struct gateway_worker *w);
+/* Before its worker is stopped or freed. */
+void kv_watch_worker_gone(struct gateway_worker *w);
+/* While there are requests. */
+void kv_watch_tick(struct gateway *g, uint64_t now_ms);
+
+/* count.c: the exact length of a request's prompt, by a worker's own tokenizer. */
+/* There is a page to ask, and the request is one that it can count. Reads the body. */
+bool count_can(const struct gateway_request *r, const struct gateway_worker *w);
+/*
+ * Asks; r->count is set until the answer. `done` comes once, from the loop, never from inside this
+ * function and never after count_cancel(); known is false after a second without an answer, or when
+ * there is none. r may be freed in it. 0; -EALREADY; -ENOTSUP (count_can() is false); -ENOMEM and
+ * errors of http_call_start(). The body of the request must stay while it runs.
+ */
+int count_start(struct gateway_request *r, struct gateway_worker *w,
+                void (*done)(struct gateway_request *r, bool known, uint64_t tokens));
+/* Nothing when none runs. Before r is freed, and when its client has left. */
+void count_cancel(struct gateway_request *r);
 
 /* gateway.c */
 void gateway_start_tick(struct gateway *g);

@@ -25,6 +25,7 @@ static void on_state(struct worker *worker, enum worker_state from, enum worker_
     log_write(level, "worker", "%s/%s: %s -> %s%s%s", w->service, w->tier, worker_state_name(from),
               worker_state_name(to), reason[0] ? ": " : "", reason);
     devices_worker_changed(w, to);
+    kv_watch_worker_changed(w);
     if (to == WORKER_STATE_READY)
         availability_restarted(&w->availability, uv_now(w->gateway->loop));
     gateway_worker_pump(w);
@@ -35,6 +36,7 @@ static void on_engine(struct worker *worker, enum worker_engine engine, void *ct
     struct gateway_worker *w = ctx;
     log_info("worker", "%s/%s: %s speaks as %s", w->service, w->tier, worker_address(worker),
              worker_engine_name(engine));
+    kv_watch_worker_changed(w);
 }
 
 static void on_log_line(struct worker *worker, struct span line, void *ctx)
@@ -69,6 +71,7 @@ static const struct worker_events events = {
 static void worker_free(struct gateway_worker *w)
 {
     recheck_worker_gone(w);
+    kv_watch_worker_gone(w);
     devices_worker_gone(w);
     predict_forget(w);
     list_remove(&w->node);
@@ -154,6 +157,7 @@ void gateway_worker_stop(struct gateway_worker *w)
         return;
     w->stopping = true;
     recheck_worker_gone(w);
+    kv_watch_worker_gone(w);
     worker_stop(w->worker, on_stopped, w);
 }
 

@@ -89,6 +89,8 @@ struct http_call_request {
     unsigned body_count;
     bool has_body;         /* send Content-Length even when it is 0 */
     bool fresh_connection; /* do not use a pooled one */
+    bool beside_v1; /* the origin's prefix counts without a `/v1` at its end: for pages that an
+                       engine has beside its API (`/metrics`) */
 };
 
 /*

@@ -337,6 +337,15 @@ static struct http_call *origin_new_call(struct http_origin *o)
     return c;
 }
 
+static struct span call_prefix(const struct http_origin *o, const struct http_call_request *q)
+{
+    struct span prefix = span_from_str(o->prefix), api = SPAN_LIT("/v1");
+    if (q->beside_v1 && prefix.len >= api.len &&
+        memcmp(prefix.ptr + prefix.len - api.len, api.ptr, api.len) == 0)
+        prefix.len -= api.len;
+    return prefix;
+}
+
 static int call_build_head(struct http_call *c, const struct http_call_request *q)
 {
     struct http_origin *o = c->origin;
@@ -344,7 +353,7 @@ static int call_build_head(struct http_call *c, const struct http_call_request *
     h->len = 0;
     const struct span opening[] = {q->method,
                                    SPAN_LIT(" "),
-                                   span_from_str(o->prefix),
+                                   call_prefix(o, q),
                                    q->target,
                                    SPAN_LIT(" HTTP/1.1\r\nHost: "),
                                    span_from_str(o->host_field),
