@@ -83,7 +83,7 @@ int host_psi_read(const char *proc, uint32_t *ret_some, uint32_t *ret_full)
 void host_process_read(const char *proc, int32_t pid, struct host_process *ret)
 {
     char path[64], buffer[HOST_TEXT];
-    uint64_t rss, anon, shmem = 0;
+    uint64_t rss, anon, shmem = 0, locked = 0;
     struct span text;
 
     memset(ret, 0, sizeof(*ret));
@@ -98,8 +98,12 @@ void host_process_read(const char *proc, int32_t pid, struct host_process *ret)
         anon = rss;
     else
         (void)device_text_field_size(text, "RssShmem", ':', &shmem);
-    if (__builtin_add_overflow(anon, shmem, &anon))
+    (void)device_text_field_size(text, "VmLck", ':', &locked);
+    if (__builtin_add_overflow(anon, shmem, &anon) || __builtin_add_overflow(anon, locked, &anon))
         return;
+    /* Locked pages may be anonymous as well, and are then counted twice. */
+    if (locked > 0 && anon > rss)
+        anon = rss;
     ret->known = true;
     ret->rss_bytes = rss;
     ret->anon_bytes = anon;

@@ -45,7 +45,8 @@ void host_process_read(const char *proc, int32_t pid, struct host_process *ret);
  * Available at one level is limit - (current - inactive_file): cached file pages count as used and
  * are given back under pressure (ggml-org/whisper.cpp#3254). The limit is the lower of memory.max
  * and memory.high, above which the kernel slows the group down until it crawls. A level without a
- * limit, or without the memory controller, does not count.
+ * limit, or without the memory controller, does not count. Active file pages count as used, which is
+ * on the safe side; how many they are is told beside, for whoever knows whose they are.
  *
  * 0: known, and without HOST_HAS_CGROUP there is no limit at all. -EINVAL: a limit exists and can
  * not be told; then the host's memory is not known either.

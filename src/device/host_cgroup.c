@@ -60,32 +60,51 @@ static uint64_t level_available(uint64_t limit, uint64_t current, uint64_t inact
     return used < limit ? limit - used : 0;
 }
 
-static void take_level(struct cgroup_walk *w, const char *dir, uint64_t available)
+struct level_files {
+    uint64_t active, inactive;
+};
+
+static void take_level(struct cgroup_walk *w, const char *dir, uint64_t limit, uint64_t current,
+                       const struct level_files *files)
 {
     struct host_sample *s = w->s;
+    uint64_t available = level_available(limit, current, files->inactive);
+    bool first = (s->has & HOST_HAS_CGROUP) == 0;
 
-    if ((s->has & HOST_HAS_CGROUP) != 0 && s->cgroup_available_bytes <= available)
+    if (first || limit < s->cgroup_limit_bytes)
+        s->cgroup_limit_bytes = limit;
+    if (!first && s->cgroup_available_bytes <= available)
         return;
     s->has |= HOST_HAS_CGROUP;
     s->cgroup_available_bytes = available;
+    s->cgroup_active_file_bytes = files->active;
     snprintf(s->cgroup_level, sizeof(s->cgroup_level), "%.*s", DEVICE_LEVEL_MAX - 1,
              dir[strlen(w->mount)] != '\0' ? dir + strlen(w->mount) : "/");
 }
 
-static uint64_t read_inactive_file(const char *dir, const char *key)
+/* What can not be read is none. `prefix` is "total_" where the figures of a level without those below
+ * it stand beside. */
+static struct level_files read_files(const char *dir, const char *prefix)
 {
-    char buffer[CGROUP_TEXT];
+    char buffer[CGROUP_TEXT], key[32];
+    struct level_files files = {0};
     struct span text;
-    uint64_t bytes = 0;
 
-    if (device_text_read(dir, "memory.stat", buffer, sizeof(buffer), &text) == 0)
-        (void)device_text_field_u64(text, key, ' ', &bytes);
-    return bytes;
+    if (device_text_read(dir, "memory.stat", buffer, sizeof(buffer), &text) < 0)
+        return files;
+    snprintf(key, sizeof(key), "%sinactive_file", prefix);
+    if (device_text_field_u64(text, key, ' ', &files.inactive) < 0)
+        files.inactive = 0;
+    snprintf(key, sizeof(key), "%sactive_file", prefix);
+    if (device_text_field_u64(text, key, ' ', &files.active) < 0)
+        files.active = 0;
+    return files;
 }
 
 static int read_level(struct cgroup_walk *w, const char *dir, const char *limit_name,
-                      const char *high_name, const char *current_name, const char *inactive_key)
+                      const char *high_name, const char *current_name, const char *stat_prefix)
 {
+    struct level_files files;
     bool has_limit, has_high = false;
     uint64_t limit = 0, high = 0, current;
 
@@ -98,7 +117,8 @@ static int read_level(struct cgroup_walk *w, const char *dir, const char *limit_
         limit = high;
     if (device_text_read_u64(dir, current_name, &current) < 0)
         goto unknown;
-    take_level(w, dir, level_available(limit, current, read_inactive_file(dir, inactive_key)));
+    files = read_files(dir, stat_prefix);
+    take_level(w, dir, limit, current, &files);
     return 0;
 unknown:
     snprintf(w->s->cgroup_level, sizeof(w->s->cgroup_level), "%.*s", DEVICE_LEVEL_MAX - 1, dir);
@@ -145,7 +165,7 @@ static int read_v2(struct cgroup_walk *w, const char *dir)
         device_text_field_u64(text, "oom_kill", ' ', &w->s->oom_kills) == 0 &&
         device_text_field_u64(text, "max", ' ', &w->s->limit_hits) == 0)
         w->s->has |= HOST_HAS_EVENTS;
-    return read_level(w, dir, "memory.max", "memory.high", "memory.current", "inactive_file");
+    return read_level(w, dir, "memory.max", "memory.high", "memory.current", "");
 }
 
 /* --- version 1: a tree per controller --- */
@@ -165,8 +185,7 @@ static int read_v1_memory(struct cgroup_walk *w, const char *dir)
                hierarchy == 0) {
         return 0; /* its limit is not for those below */
     }
-    return read_level(w, dir, "memory.limit_in_bytes", NULL, "memory.usage_in_bytes",
-                      "total_inactive_file");
+    return read_level(w, dir, "memory.limit_in_bytes", NULL, "memory.usage_in_bytes", "total_");
 }
 
 static int read_v1_cpu(struct cgroup_walk *w, const char *dir)

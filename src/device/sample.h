@@ -186,7 +186,7 @@ struct host_process {
     int32_t pid;
     bool known;          /* false: gone or not readable */
     uint64_t rss_bytes;  /* VmRSS, mapped files included */
-    uint64_t anon_bytes; /* RssAnon + RssShmem: what can not be dropped */
+    uint64_t anon_bytes; /* RssAnon + RssShmem, locked pages: what can not be dropped */
 };
 
 struct host_sample {
@@ -197,8 +197,12 @@ struct host_sample {
     uint64_t total_bytes;
     uint64_t meminfo_available_bytes; /* MemAvailable */
     uint64_t
-        cgroup_available_bytes; /* the least of limit - (current - inactive_file), all levels */
-    uint64_t available_bytes;   /* the least of the two */
+        cgroup_available_bytes;  /* the least of limit - (current - inactive_file), all levels */
+    uint64_t available_bytes;    /* the least of the two */
+    uint64_t cgroup_limit_bytes; /* with HOST_HAS_CGROUP: the lowest limit of all levels */
+    /* File pages that cgroup_available_bytes counts as used: those in active use. The kernel can
+     * drop them all the same. */
+    uint64_t cgroup_active_file_bytes;
     uint64_t swap_total_bytes;
     uint64_t swap_free_bytes;
     uint32_t psi_some_avg10; /* memory pressure, in 1/100 percent */

@@ -154,7 +154,15 @@ static void test_f44_lower_limit_in_a_parent(void **state)
     put_level("/user.slice", "8589934592", 6 * GIB, GIB);
     s = sample();
     assert_int_equal(s.available_bytes, 3 * GIB);
+    assert_int_equal(s.cgroup_limit_bytes, 8 * GIB);
+    assert_int_equal(s.cgroup_active_file_bytes, 3);
     assert_string_equal(s.cgroup_level, "/user.slice");
+    /* The lowest limit need not be the one that is closest to being reached. */
+    put_level("/user.slice", "21474836480", 18 * GIB, 0);
+    s = sample();
+    assert_int_equal(s.available_bytes, 2 * GIB);
+    assert_int_equal(s.cgroup_limit_bytes, 16 * GIB);
+    put_level("/user.slice", "8589934592", 6 * GIB, GIB);
     /* The root of a container's own tree is a level as well. */
     put_level("", "4294967296", 3 * GIB, 0);
     s = sample();
@@ -323,6 +331,12 @@ static void test_f121_resident_memory(void **state)
     assert_true(s.processes[0].known);
     assert_int_equal(s.processes[0].rss_bytes, 9856614ull * 1024);
     assert_int_equal(s.processes[0].anon_bytes, (8388608ull + 102) * 1024);
+    /* Locked pages stay, be they of a file (F125). */
+    rig_put("proc/100/status", "Name:\tllama-server\nVmLck:\t 1000000 kB\nVmRSS:\t 9856614 kB\n"
+                               "RssAnon:\t 8388608 kB\nRssFile:\t 1468006 kB\n");
+    struct host_process locked;
+    host_process_read(rig_roots.proc, 100, &locked);
+    assert_int_equal(locked.anon_bytes, 9388608ull * 1024);
     for (size_t i = 1; i < 4; i++) {
         assert_int_equal(s.processes[i].pid, pids[i]);
         assert_false(s.processes[i].known);
