@@ -40,9 +40,11 @@ void device_settle_worker(struct gateway_device *d, struct gateway_worker *w,
         if (ledger_claim_open(&d->ledger, &request, now_ms, &w->claim) < 0)
             return;
     }
-    if (worker_get_state(w->worker) == WORKER_STATE_READY && bytes == w->measured_bytes)
+    bool steady = bytes == w->measured_bytes;
+    if (worker_get_state(w->worker) == WORKER_STATE_READY && steady)
         (void)ledger_claim_settle(&d->ledger, w->claim, bytes, now_ms);
     w->measured_bytes = bytes;
+    learn_sampled(d, w, bytes, steady, now_ms);
 }
 
 void devices_worker_changed(struct gateway_worker *w, enum worker_state to)
@@ -52,9 +54,15 @@ void devices_worker_changed(struct gateway_worker *w, enum worker_state to)
         return;
     if (to != WORKER_STATE_LOADING && to != WORKER_STATE_STARTING)
         device_start_those_that_wait(d);
+    uint64_t now_ms = uv_now(w->gateway->loop);
+    if (to == WORKER_STATE_LOADING)
+        learn_loading(w);
+    else if (to == WORKER_STATE_READY)
+        learn_ready(w);
+    else if (to == WORKER_STATE_BACKOFF || to == WORKER_STATE_FAILED)
+        learn_load_failed(d, w, now_ms);
     if (w->claim == LEDGER_CLAIM_NONE)
         return;
-    uint64_t now_ms = uv_now(w->gateway->loop);
     if (to == WORKER_STATE_LOADING) {
         (void)ledger_claim_set_pid(&d->ledger, w->claim, (uint32_t)worker_pid(w->worker));
     } else if (to == WORKER_STATE_BACKOFF || to == WORKER_STATE_FAILED ||
@@ -158,6 +166,8 @@ bool devices_may_start(struct gateway_worker *w, char *why, size_t why_size)
     uint64_t now_ms = uv_now(w->gateway->loop);
     bool decides = w->gateway->admission;
     if (decides && !may_be_looked_at(d, w, now_ms, why, why_size))
+        return false;
+    if (!learn_before_start(d, w, why, why_size) && decides)
         return false;
     if (w->claim != LEDGER_CLAIM_NONE)
         (void)ledger_claim_begin_release(&d->ledger, w->claim, now_ms);

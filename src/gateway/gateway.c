@@ -12,8 +12,11 @@
 #include "gateway/internal.h"
 
 #include "base/log.h"
+#include "config/state_dir.h"
+#include "gateway/learned.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,6 +108,34 @@ static void close_timers(struct gateway *g)
     uv_close((uv_handle_t *)&g->kv_timer, on_timer_closed);
 }
 
+static void on_learned_closed(void *ctx)
+{
+    struct gateway *g = ctx;
+    g->learned_open = false;
+    gateway_check_stopped(g);
+}
+
+/* Writes what was learned; nothing is learned from then on. */
+static void close_learned(struct gateway *g)
+{
+    struct learned *learned = g->learned;
+    g->learned = NULL;
+    learned_close(learned, on_learned_closed, g);
+}
+
+static int open_learned(struct gateway *g, const struct config *config)
+{
+    char path[PATH_MAX];
+    int r = state_dir_path(config, STATE_DIR_LEARNED, path, sizeof(path));
+    if (r < 0) {
+        log_info("learning", "no folder to keep what is learned in: set `state_dir`");
+        path[0] = '\0';
+    }
+    r = learned_open(g->loop, path, LEARNED_WRITE_AFTER_MS, &g->learned);
+    g->learned_open = r == 0;
+    return r;
+}
+
 /* No request is left: let go of everything else. */
 static void gateway_let_go(struct gateway *g)
 {
@@ -117,13 +148,14 @@ static void gateway_let_go(struct gateway *g)
     gateway_worker_stop(LIST_ENTRY(node, struct gateway_worker, node));
     devices_stop(g);
     generation_unref(last);
+    close_learned(g);
     close_timers(g);
 }
 
 void gateway_check_stopped(struct gateway *g)
 {
     if (!g->stopping || g->current || !g->server_closed || g->timers_open > 0 ||
-        g->workers_open > 0)
+        g->workers_open > 0 || g->learned_open)
         return;
     void (*on_stopped)(void *) = g->on_stopped;
     void *ctx = g->on_stopped_ctx;
@@ -213,7 +245,9 @@ int gateway_start(uv_loop_t *loop, struct config *config, const struct gateway_o
     recheck_init(g);
     kv_watch_init(g);
     g->timers_open = 3;
-    r = devices_start(g, config);
+    r = open_learned(g, config);
+    if (r == 0)
+        r = devices_start(g, config);
     if (r < 0)
         config_free(config);
     else
@@ -223,6 +257,7 @@ int gateway_start(uv_loop_t *loop, struct config *config, const struct gateway_o
         *ret_what = "workers";
         g->stopping = true;
         http_server_close(g->server, on_server_closed, g);
+        close_learned(g);
         close_timers(g);
         return r;
     }
@@ -271,6 +306,7 @@ int gateway_reload(struct gateway *g, struct config *config, const char **ret_wa
     http_server_set_limits(g->server, &limits);
     generation_unref(old);
     /* A reload is also a person's "try again now" for engines that wait before their next start. */
+    learn_retry(g);
     LIST_FOR_EACH(node, &g->workers)
     {
         struct gateway_worker *w = LIST_ENTRY(node, struct gateway_worker, node);

@@ -18,6 +18,7 @@
 #include "base/list.h"
 #include "config/config.h"
 #include "device/monitor.h"
+#include "gateway/device_learn.h"
 #include "gateway/gateway.h"
 #include "gateway/histogram.h"
 #include "http/client.h"
@@ -91,6 +92,7 @@ struct gateway_worker {
     uint64_t yielded_ms;
     char yield_text[200];
     struct comeback comeback;
+    struct gateway_learning learn; /* see device_learn.h */
     struct http_call *recheck_call; /* the look at it, see recheck.c */
     uint64_t recheck_started_ms;
     /*
@@ -234,6 +236,8 @@ struct gateway {
     struct generation *current;
     struct list_node generations, workers, requests, counters, devices;
     struct device_monitor *monitor; /* NULL without devices */
+    struct learned *learned;        /* NULL once the gateway lets go */
+    bool learned_open;              /* its file may still be written */
     bool admission;                 /* memory decides what is started and where requests go */
     unsigned request_count;
     uint64_t started_ms;
