@@ -519,6 +519,81 @@ static void loads_go_one_at_a_time(void **state)
 }
 
 /* The same for host memory and a tier without a device. */
+/* What a longer prompt than any before makes an engine allocate, nobody has measured. */
+static void what_was_never_measured_stays_out_of_the_reserve(void **state)
+{
+    (void)state;
+    struct place p;
+    start(&p, 16 * GIB, GIB, 4 * GIB, 0);
+    p.tiers[0].loaded = true;
+    static const struct {
+        enum pressure_level pressure;
+        bool may_grow;
+        enum admission_action action;
+    } rows[] = {
+        {PRESSURE_LEVEL_NORMAL, true, ADMISSION_ACTION_ADMIT},
+        {PRESSURE_LEVEL_ELEVATED, true, ADMISSION_ACTION_ADMIT},
+        {PRESSURE_LEVEL_HIGH, false, ADMISSION_ACTION_ADMIT},
+        {PRESSURE_LEVEL_HIGH, true, ADMISSION_ACTION_ROUTE},
+        {PRESSURE_LEVEL_CRITICAL, false, ADMISSION_ACTION_ROUTE},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        p.tiers[0].pressure = rows[i].pressure;
+        p.tiers[0].may_grow = rows[i].may_grow;
+        struct admission_decision d = admission_decide(&p.facts);
+        assert_action(&d, rows[i].action);
+    }
+}
+
+/* An engine that ends answers at the end of its own context counts them shorter than one that shares. */
+static void an_answer_counts_by_the_engine_that_gives_it(void **state)
+{
+    (void)state;
+    struct place p;
+    start(&p, 16 * GIB, GIB, 4 * GIB, 0);
+    p.tiers[0].loaded = p.tiers[1].loaded = true;
+    p.tiers[1].host_bytes = (struct admission_amount){0, 0};
+    for (unsigned i = 0; i < 2; i++)
+        p.tiers[i].kv_request_max = p.tiers[i].kv_free_tokens = 4096;
+    p.facts.prompt_tokens = 1000;
+    p.facts.output_tokens = 8000;
+    struct admission_decision d = admission_decide(&p.facts);
+    assert_action(&d, ADMISSION_ACTION_REFUSE);
+    p.tiers[1].kv_output_tokens = 3096;
+    d = admission_decide(&p.facts);
+    assert_action(&d, ADMISSION_ACTION_ROUTE);
+    p.tiers[1].kv_output_tokens = 3097;
+    d = admission_decide(&p.facts);
+    assert_action(&d, ADMISSION_ACTION_REFUSE);
+}
+
+static void said_of(const struct admission_decision *d, unsigned tier,
+                    char out[ADMISSION_REASON_MAX])
+{
+    size_t len = (size_t)(d->said[tier].end - d->said[tier].start);
+    memcpy(out, d->reason + d->said[tier].start, len);
+    out[len] = '\0';
+}
+
+static void what_is_said_of_each_tier_can_be_told_apart(void **state)
+{
+    (void)state;
+    struct place p;
+    char text[ADMISSION_REASON_MAX];
+    start(&p, 16 * GIB, GIB, 4 * GIB, 12 * GIB);
+    p.tiers[2] = (struct admission_tier){.name = "remote", .kind = ADMISSION_TIER_REMOTE};
+    p.facts.tier_count = 3;
+    struct admission_decision d = admission_decide(&p.facts);
+    assert_action(&d, ADMISSION_ACTION_ROUTE);
+    said_of(&d, 0, text);
+    assert_string_equal(text, "needs 12 GiB of 11 GiB headroom on gpu0; others use 4 GiB; "
+                              "margin prevented full offload by 1 GiB");
+    said_of(&d, 1, text);
+    assert_string_equal(text, "needs 512 MiB of 55 GiB headroom on gpu0");
+    said_of(&d, 2, text); /* was not looked at */
+    assert_string_equal(text, "");
+}
+
 static void pressure_on_the_host(void **state)
 {
     (void)state;
@@ -619,6 +694,9 @@ int main(void)
         cmocka_unit_test(waits_for_room_in_the_cache),
         cmocka_unit_test(a_shared_pool_is_spent_once),
         cmocka_unit_test(pressure_closes_the_device),
+        cmocka_unit_test(what_was_never_measured_stays_out_of_the_reserve),
+        cmocka_unit_test(an_answer_counts_by_the_engine_that_gives_it),
+        cmocka_unit_test(what_is_said_of_each_tier_can_be_told_apart),
         cmocka_unit_test(pressure_on_the_host),
         cmocka_unit_test(the_tier_that_gives_way),
         cmocka_unit_test(loads_go_one_at_a_time),

@@ -56,6 +56,7 @@ static void make_tier(struct scene *s, unsigned i, uint64_t *seed)
     t->host = random_below(seed, 5) ? &s->views[random_below(seed, 4) ? 1 : 0] : NULL;
     t->pressure = random_below(seed, 4) ? 0 : (enum pressure_level)random_below(seed, 4);
     t->loaded = random_below(seed, 2);
+    t->may_grow = random_below(seed, 3) == 0;
     t->excluded = random_below(seed, 9) == 0;
     t->unfit = random_below(seed, 9) == 0;
     t->held_back_ms = random_below(seed, 9) ? 0 : random_below(seed, 5000);
