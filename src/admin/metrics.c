@@ -223,6 +223,32 @@ static int write_services(struct buf *out, const struct gateway_snapshot *s)
     return r;
 }
 
+/* No sample where nothing is known: 0 would be a figure. */
+static int write_kv(struct buf *out, const struct gateway_snapshot *s)
+{
+    static const char *const names[] = {"failsoft_worker_kv_tokens",
+                                        "failsoft_worker_kv_taken_tokens"};
+    static const char *const helps[] = {"Tokens that the worker's KV cache holds.",
+                                        "Tokens of it claimed by requests that run on the worker."};
+    int r = 0;
+
+    for (size_t f = 0; f < 2; f++) {
+        if ((r = write_head(out, names[f], "gauge", helps[f])) < 0)
+            return r;
+        for (size_t i = 0; i < s->tier_count; i++) {
+            const struct gateway_tier_snapshot *t = &s->tiers[i];
+
+            if (!t->kv.kind)
+                continue;
+            if ((r = begin_sample(out, names[f], "", t->service, t->tier)) < 0 ||
+                (r = buf_printf(out, "} %" PRIu64 "\n",
+                                f == 0 ? t->kv.tokens : t->kv.taken_tokens)) < 0)
+                return r;
+        }
+    }
+    return 0;
+}
+
 static int write_tiers(struct buf *out, const struct gateway_snapshot *s)
 {
     const char *name = "failsoft_first_event_seconds";
@@ -255,6 +281,7 @@ int admin_write_metrics(const struct gateway_snapshot *s, struct buf *out)
 
     if ((r = write_gateway(out, s)) < 0 || (r = write_services(out, s)) < 0)
         return r;
-    r = write_tiers(out, s);
-    return r < 0 ? r : metrics_write_devices(s, out);
+    if ((r = write_tiers(out, s)) < 0 || (r = write_kv(out, s)) < 0)
+        return r;
+    return metrics_write_devices(s, out);
 }

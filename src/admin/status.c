@@ -23,6 +23,22 @@ static int write_worker(struct buf *out, const struct gateway_tier_snapshot *t)
     return buf_append(out, "}", 1);
 }
 
+static int write_kv(struct buf *out, const struct gateway_kv_snapshot *kv)
+{
+    int r;
+
+    if (!kv->kind)
+        return buf_append_str(out, ",\"kv\":null");
+    if ((r = json_add_open(out, "kv", '{')) < 0 || (r = json_add_text(out, "kind", kv->kind)) < 0 ||
+        (r = json_add_number(out, "tokens", kv->tokens)) < 0 ||
+        (r = json_add_number(out, "slots", kv->slots)) < 0 ||
+        (r = json_add_number(out, "page_tokens", kv->page_tokens)) < 0 ||
+        (r = json_add_number(out, "used_tokens", kv->used_tokens)) < 0 ||
+        (r = json_add_number(out, "free_tokens", kv->free_tokens)) < 0)
+        return r;
+    return buf_append(out, "}", 1);
+}
+
 static int write_tier(struct buf *out, const struct gateway_tier_snapshot *t)
 {
     int r;
@@ -40,7 +56,7 @@ static int write_tier(struct buf *out, const struct gateway_tier_snapshot *t)
         (r = json_add_number(out, "slots", t->slots)) < 0 ||
         (r = json_add_number(out, "attempts_total", t->attempts_total)) < 0 ||
         (r = json_add_number(out, "attempts_failed", t->attempts_failed)) < 0 ||
-        (r = write_worker(out, t)) < 0)
+        (r = write_kv(out, &t->kv)) < 0 || (r = write_worker(out, t)) < 0)
         return r;
     return buf_append(out, "}", 1);
 }

@@ -38,6 +38,24 @@ static bool tier_is_promising(const struct gateway_tier *tier)
     return tier_is_proven(tier) || (there && gateway_worker_may_serve(tier->worker));
 }
 
+static struct gateway_kv_snapshot kv_view(const struct gateway_worker *w)
+{
+    static const char *const kinds[] = {
+        [KV_KIND_SLOTS] = "slots", [KV_KIND_UNIFIED] = "unified", [KV_KIND_PAGED] = "paged"};
+    const struct kv *kv = &w->kv;
+    if (!w->kv_known)
+        return (struct gateway_kv_snapshot){0};
+    return (struct gateway_kv_snapshot){
+        .kind = kinds[kv->shape.kind],
+        .tokens = kv->shape.tokens,
+        .slots = kv->shape.slots,
+        .page_tokens = kv->shape.page_tokens,
+        .taken_tokens = kv->taken_tokens,
+        .used_tokens = kv->taken_tokens + kv->others_tokens,
+        .free_tokens = kv_free_tokens(kv),
+    };
+}
+
 static void fill_tier(const struct gateway *g, const struct gateway_service *s,
                       const struct gateway_tier *tier, struct snapshot_texts *texts,
                       struct gateway_tier_snapshot *out)
@@ -68,6 +86,7 @@ static void fill_tier(const struct gateway *g, const struct gateway_service *s,
         .restarts = w->worker ? worker_restarts(w->worker) : 0,
         .attempts_total = w->attempts_total,
         .attempts_failed = w->attempts_failed,
+        .kv = kv_view(w),
         .first_event = histogram_view(&w->first_event),
     };
     if (!w->worker)

@@ -21,6 +21,17 @@ struct gateway_histogram {
     double sum_s;
 };
 
+/* The KV cache of a worker, as its engine reports it. */
+struct gateway_kv_snapshot {
+    const char *kind; /* slots, unified, paged; NULL: not known */
+    uint64_t tokens;
+    uint32_t slots;        /* 0: no fixed number */
+    uint64_t page_tokens;  /* 0: counted in tokens */
+    uint64_t taken_tokens; /* by requests of ours: what they may need */
+    uint64_t used_tokens;  /* those, and what others hold */
+    uint64_t free_tokens;  /* the longest request that can start now */
+};
+
 struct gateway_tier_snapshot {
     const char *service;
     const char *kind;    /* chat, embeddings, … */
@@ -46,6 +57,7 @@ struct gateway_tier_snapshot {
     uint32_t restarts;
     uint64_t attempts_total;
     uint64_t attempts_failed; /* faults of the worker, request errors not counted */
+    struct gateway_kv_snapshot kv;
     struct gateway_histogram first_event;
 };
 

@@ -61,6 +61,13 @@ static void test_status(void **state)
     assert_false(yyjson_get_bool(yyjson_ptr_get(root, "/services/0/tiers/0/usable")));
     assert_true(yyjson_get_bool(yyjson_ptr_get(root, "/services/0/tiers/1/usable")));
     assert_number(root, "/services/0/tiers/1/attempts_total", UINT64_MAX);
+    assert_true(yyjson_is_null(yyjson_ptr_get(root, "/services/0/tiers/0/kv")));
+    assert_text(root, "/services/0/tiers/1/kv/kind", "paged");
+    assert_number(root, "/services/0/tiers/1/kv/tokens", 81280);
+    assert_number(root, "/services/0/tiers/1/kv/slots", 0);
+    assert_number(root, "/services/0/tiers/1/kv/page_tokens", 16);
+    assert_number(root, "/services/0/tiers/1/kv/used_tokens", 20320);
+    assert_number(root, "/services/0/tiers/1/kv/free_tokens", 32768);
     assert_text(root, "/services/1/name", "we\"ird\\na\nme\xEF\xBF\xBD");
     assert_text(root, "/services/1/state", "ready");
     assert_text(root, "/requests/0/degraded", "tier gpu: device lost");
@@ -159,6 +166,11 @@ static void test_metrics(void **state)
     assert_line(&b, "\nfailsoft_first_event_seconds_bucket{service=\"chat\",tier=\"gpu\",le="
                     "\"+Inf\"} 7\n");
     assert_line(&b, "\nfailsoft_first_event_seconds_sum{service=\"chat\",tier=\"gpu\"} 12.25\n");
+    assert_line(&b, "\nfailsoft_worker_kv_tokens{service=\"chat\",tier=\"cpu\"} 81280\n");
+    assert_line(&b, "\nfailsoft_worker_kv_taken_tokens{service=\"chat\",tier=\"cpu\"} 4096\n");
+    /* Not known is no sample. */
+    assert_int_equal(span_find(buf_span(&b), SPAN_LIT("kv_tokens{service=\"chat\",tier=\"gpu\"")),
+                     -1);
     assert_int_equal(b.data[b.len - 1], '\n');
     buf_free(&b);
 }
