@@ -8,7 +8,7 @@
 /* The inside of a label value: escaped, invalid UTF-8 replaced. Errors as buf_append. */
 int metrics_append_label(struct buf *out, const char *text);
 
-/* Nothing when there are no devices. Errors as buf_append. */
+/* The host's memory and the devices'. Errors as buf_append. */
 int metrics_write_devices(const struct gateway_snapshot *s, struct buf *out);
 
 #endif

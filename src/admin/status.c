@@ -128,12 +128,12 @@ static int write_claim(struct buf *out, const struct gateway_claim_snapshot *c)
     return buf_append(out, "}", 1);
 }
 
+/* What stands between the braces. */
 static int write_device(struct buf *out, const struct gateway_device_snapshot *d)
 {
     int r;
 
-    if ((r = json_separate(out)) < 0 || (r = buf_append(out, "{", 1)) < 0 ||
-        (r = json_add_text(out, "name", d->name)) < 0 ||
+    if ((r = json_add_text(out, "name", d->name)) < 0 ||
         (r = json_add_text(out, "kind", d->kind)) < 0 ||
         (r = json_add_text(out, "trust", d->trust)) < 0 ||
         (r = json_add_text(out, "pressure", d->pressure)) < 0 ||
@@ -147,6 +147,7 @@ static int write_device(struct buf *out, const struct gateway_device_snapshot *d
         (r = json_add_number(out, "releasing_bytes", d->releasing_bytes)) < 0 ||
         (r = buf_printf(out, ",\"headroom_bytes\":%" PRId64, d->headroom_bytes)) < 0 ||
         (r = json_add_number(out, "yield_left_ms", d->yield_left_ms)) < 0 ||
+        (r = json_add_bool(out, "integrated", d->integrated)) < 0 ||
         (r = json_add_open(out, "claims", '[')) < 0)
         return r;
     for (size_t i = 0; i < d->claim_count; i++) {
@@ -154,6 +155,18 @@ static int write_device(struct buf *out, const struct gateway_device_snapshot *d
             return r;
     }
     return buf_append(out, "]}", 2);
+}
+
+static int write_host(struct buf *out, const struct gateway_device_snapshot *host)
+{
+    int r;
+
+    if (!host->name)
+        return 0;
+    if ((r = json_add_open(out, "host", '{')) < 0 ||
+        (r = json_add_number(out, "stall_pct", host->stall_pct)) < 0)
+        return r;
+    return write_device(out, host);
 }
 
 int admin_write_status_json(const struct gateway_snapshot *s, struct buf *out)
@@ -177,10 +190,12 @@ int admin_write_status_json(const struct gateway_snapshot *s, struct buf *out)
     if ((r = buf_append(out, "]", 1)) < 0 || (r = json_add_open(out, "devices", '[')) < 0)
         return r;
     for (size_t i = 0; i < s->device_count; i++) {
-        if ((r = write_device(out, &s->devices[i])) < 0)
+        if ((r = json_separate(out)) < 0 || (r = buf_append(out, "{", 1)) < 0 ||
+            (r = write_device(out, &s->devices[i])) < 0)
             return r;
     }
-    if ((r = buf_append(out, "]", 1)) < 0 || (r = json_add_open(out, "requests", '[')) < 0)
+    if ((r = buf_append(out, "]", 1)) < 0 || (r = write_host(out, &s->host)) < 0 ||
+        (r = json_add_open(out, "requests", '[')) < 0)
         return r;
     for (size_t i = 0; i < s->request_count; i++) {
         if ((r = admin_write_request_json(&s->requests[i], out)) < 0)

@@ -174,19 +174,21 @@ static int write_device(struct buf *out, yyjson_val *device)
     return r;
 }
 
-static int write_devices(struct buf *out, yyjson_val *list)
+static int write_devices(struct buf *out, yyjson_val *list, yyjson_val *host)
 {
     yyjson_arr_iter devices;
     yyjson_val *device;
     int r = 0;
 
-    if (yyjson_arr_size(list) > 0)
-        r = buf_printf(out, "\n    %-10s %-8s %-8s %10s %10s %10s %10s %10s %10s %10s\n", "device",
+    if (yyjson_arr_size(list) > 0 || host)
+        r = buf_printf(out, "\n    %-10s %-8s %-8s %10s %10s %10s %10s %10s %10s %10s\n", "memory",
                        "pressure", "figures", "total", "reserve", "foreign", "settled", "unsettled",
                        "releasing", "headroom");
     yyjson_arr_iter_init(list, &devices);
     while (r == 0 && (device = yyjson_arr_iter_next(&devices)) != NULL)
         r = write_device(out, device);
+    if (r == 0 && host)
+        r = write_device(out, host);
     return r;
 }
 
@@ -238,7 +240,7 @@ static int write_table(struct buf *out, yyjson_val *root, const char *url)
     while (r == 0 && (service = yyjson_arr_iter_next(&services)) != NULL)
         r = write_service(out, service);
     if (r == 0)
-        r = write_devices(out, yyjson_obj_get(root, "devices"));
+        r = write_devices(out, yyjson_obj_get(root, "devices"), yyjson_obj_get(root, "host"));
     return r < 0 ? r : write_requests(out, yyjson_obj_get(root, "requests"));
 }
 

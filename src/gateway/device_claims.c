@@ -13,7 +13,7 @@
 
 enum { DEVICE_FIRST_SAMPLE_MS = 3000 }; /* after that, a device is one without telemetry */
 
-static void label_of(const struct gateway_worker *w, char out[LEDGER_NAME_MAX])
+void device_label(const struct gateway_worker *w, char out[LEDGER_NAME_MAX])
 {
     snprintf(out, LEDGER_NAME_MAX, "%.20s/%.10s", w->service, w->tier);
 }
@@ -27,9 +27,13 @@ void device_settle_worker(struct gateway_device *d, struct gateway_worker *w,
     uint64_t bytes;
     if (pid == 0 || !device_sample_process(sample, pid, &bytes))
         return;
+    if (d->shared) {
+        w->measured_bytes = bytes; /* the next sample of the host counts it */
+        return;
+    }
     if (w->claim == LEDGER_CLAIM_NONE) {
         char label[LEDGER_NAME_MAX];
-        label_of(w, label);
+        device_label(w, label);
         struct ledger_request request = {
             .owner = LEDGER_OWNER_WORKER,
             .label = label,
@@ -50,6 +54,7 @@ void device_settle_worker(struct gateway_device *d, struct gateway_worker *w,
 void devices_worker_changed(struct gateway_worker *w, enum worker_state to)
 {
     struct gateway_device *d = device_find(w->gateway, w->device);
+    device_host_worker_changed(w, to);
     if (!d || !w->worker)
         return;
     if (to != WORKER_STATE_LOADING && to != WORKER_STATE_STARTING)
@@ -80,20 +85,22 @@ void devices_worker_gone(struct gateway_worker *w)
     if (d && w->claim != LEDGER_CLAIM_NONE)
         (void)ledger_claim_begin_release(&d->ledger, w->claim, uv_now(w->gateway->loop));
     w->claim = LEDGER_CLAIM_NONE;
+    device_host_worker_gone(w);
 }
 
 /* --- starting --- */
 
-static void describe_lack(const struct ledger_view *v, uint64_t need_bytes, char *out, size_t size)
+void device_describe_lack(const struct ledger_view *v, uint64_t need_bytes, const char *place,
+                          const char *limit, char *out, size_t size)
 {
     char need[24], room[24], foreign[24], total[24];
     int64_t left = v->trust == LEDGER_TRUST_NONE ? v->headroom_bytes : v->admissible_bytes;
     uint64_t admissible = left > 0 ? (uint64_t)left : 0;
     int n = snprintf(out, size,
-                     "waits for memory: needs %s on %s, where %s of %s may be used; others hold %s",
-                     units_format_bytes(need_bytes, need, sizeof(need)), v->name,
+                     "waits for memory: needs %s%s, where %s of %s%s may be used; others hold %s",
+                     units_format_bytes(need_bytes, need, sizeof(need)), place,
                      units_format_bytes(admissible, room, sizeof(room)),
-                     units_format_bytes(v->total_bytes, total, sizeof(total)),
+                     units_format_bytes(v->total_bytes, total, sizeof(total)), limit,
                      units_format_bytes(v->foreign_bytes, foreign, sizeof(foreign)));
     for (unsigned i = 0; i < LEDGER_HOLDERS_MAX && v->holders[i].bytes > 0; i++) {
         char bytes[24];
@@ -155,20 +162,46 @@ static bool may_be_looked_at(struct gateway_device *d, struct gateway_worker *w,
                  d->name);
         return false;
     }
-    return d->ledger.sampled || may_go_by_claims(d, now_ms, why, why_size);
+    return d->shared || d->ledger.sampled || may_go_by_claims(d, now_ms, why, why_size);
 }
 
-bool devices_may_start(struct gateway_worker *w, char *why, size_t why_size)
+/* An integrated device's own limit, which may be lower than the machine's memory. What it could not be
+ * given by the machine is the host's ledger to say. One load at a time makes a look enough. */
+static bool fits_driver(struct gateway_device *d, struct gateway_worker *w, uint64_t now_ms,
+                        char *why, size_t why_size)
 {
-    struct gateway_device *d = device_find(w->gateway, w->device);
-    if (!d)
+    struct device_sample sample;
+    uint64_t free_bytes;
+    char need[24], room[24];
+    bool told = device_monitor_latest(w->gateway->monitor, d->name, &sample);
+    uint64_t apart =
+        told && (sample.has & DEVICE_HAS_DEDICATED_FREE) ? sample.dedicated_free_bytes : 0;
+    w->host_apart_bytes = apart < w->predicted_bytes ? apart : w->predicted_bytes;
+    if (!told || !device_sample_free(&sample, now_ms, d->ledger.settings.stale_ms, &free_bytes)) {
+        snprintf(why, why_size, "waits for figures of %s that can be trusted%s%s", d->name,
+                 d->why[0] ? ": " : "", d->why);
+        return false;
+    }
+    if (w->predicted_bytes <= free_bytes)
         return true;
+    snprintf(why, why_size, "waits for memory: needs %s on %s, where %s are free",
+             units_format_bytes(w->predicted_bytes, need, sizeof(need)), d->name,
+             units_format_bytes(free_bytes, room, sizeof(room)));
+    return false;
+}
+
+/* The device's own ledger: claims there. */
+static bool may_start_on(struct gateway_device *d, struct gateway_worker *w, char *why,
+                         size_t why_size)
+{
     uint64_t now_ms = uv_now(w->gateway->loop);
     bool decides = w->gateway->admission;
     if (decides && !may_be_looked_at(d, w, now_ms, why, why_size))
         return false;
     if (!learn_before_start(d, w, why, why_size) && decides)
         return false;
+    if (d->shared)
+        return fits_driver(d, w, now_ms, why, why_size) || !decides;
     if (w->claim != LEDGER_CLAIM_NONE)
         (void)ledger_claim_begin_release(&d->ledger, w->claim, now_ms);
     w->claim = LEDGER_CLAIM_NONE;
@@ -176,7 +209,7 @@ bool devices_may_start(struct gateway_worker *w, char *why, size_t why_size)
     bool vouched = view.trust == LEDGER_TRUST_NONE && view.headroom_bytes >= 0 &&
                    (uint64_t)view.headroom_bytes >= w->predicted_bytes;
     char label[LEDGER_NAME_MAX];
-    label_of(w, label);
+    device_label(w, label);
     struct ledger_request request = {
         .owner = LEDGER_OWNER_WORKER,
         .label = label,
@@ -189,8 +222,24 @@ bool devices_may_start(struct gateway_worker *w, char *why, size_t why_size)
     if (view.trust == LEDGER_TRUST_STALE || view.trust == LEDGER_TRUST_BROKEN)
         snprintf(why, why_size, "waits for figures of %s that can be trusted (%s)%s%s", d->name,
                  ledger_trust_name(view.trust), d->why[0] ? ": " : "", d->why);
-    else
-        describe_lack(&view, w->predicted_bytes, why, why_size);
+    else {
+        char place[DEVICE_NAME_MAX + 8];
+        snprintf(place, sizeof(place), " on %s", view.name);
+        device_describe_lack(&view, w->predicted_bytes, place, "", why, why_size);
+    }
+    return false;
+}
+
+bool devices_may_start(struct gateway_worker *w, char *why, size_t why_size)
+{
+    struct gateway_device *d = device_find(w->gateway, w->device);
+    if (d && !may_start_on(d, w, why, why_size))
+        return false;
+    if (device_host_may_start(w, why, why_size))
+        return true;
+    if (d && w->claim != LEDGER_CLAIM_NONE)
+        (void)ledger_claim_cancel(&d->ledger, w->claim);
+    w->claim = LEDGER_CLAIM_NONE;
     return false;
 }
 

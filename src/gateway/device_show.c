@@ -28,33 +28,50 @@ static size_t fill_claims(const struct gateway_device *d, struct gateway_claim_s
     return n;
 }
 
+static void fill_pool(const struct gateway_device *d, const struct gateway_device *pool,
+                      struct gateway_claim_snapshot *claims, struct gateway_device_snapshot *out)
+{
+    uint64_t now_ms = uv_now(d->gateway->loop);
+    struct ledger_view v = ledger_view(&pool->ledger, now_ms);
+    *out = (struct gateway_device_snapshot){
+        .name = d->name,
+        .trust = ledger_trust_name(v.trust),
+        .pressure = pressure_level_name(pool->pressure.level),
+        .reason = d->why,
+        .age_ms = v.age_ms,
+        .total_bytes = v.total_bytes,
+        .reserve_bytes = v.reserve_bytes,
+        .foreign_bytes = v.foreign_bytes,
+        .settled_bytes = v.settled_bytes,
+        .unsettled_bytes = v.unsettled_bytes,
+        .releasing_bytes = v.releasing_bytes,
+        .headroom_bytes = v.headroom_bytes,
+        .yield_left_ms = d->yield_until_ms > now_ms ? d->yield_until_ms - now_ms : 0,
+        .integrated = d->shared,
+        .claims = claims,
+        .claim_count = fill_claims(pool, claims),
+    };
+}
+
 void devices_fill(struct gateway *g, struct gateway_device_snapshot *ret_devices,
                   struct gateway_claim_snapshot *ret_claims)
 {
-    uint64_t now_ms = uv_now(g->loop);
     LIST_FOR_EACH(node, &g->devices)
     {
-        const struct gateway_device *d = LIST_ENTRY(node, struct gateway_device, node);
-        struct ledger_view v = ledger_view(&d->ledger, now_ms);
-        size_t count = fill_claims(d, ret_claims);
-        *ret_devices++ = (struct gateway_device_snapshot){
-            .name = d->name,
-            .kind = config_device_kind_name(d->kind),
-            .trust = ledger_trust_name(v.trust),
-            .pressure = pressure_level_name(d->pressure.level),
-            .reason = d->why,
-            .age_ms = v.age_ms,
-            .total_bytes = v.total_bytes,
-            .reserve_bytes = v.reserve_bytes,
-            .foreign_bytes = v.foreign_bytes,
-            .settled_bytes = v.settled_bytes,
-            .unsettled_bytes = v.unsettled_bytes,
-            .releasing_bytes = v.releasing_bytes,
-            .headroom_bytes = v.headroom_bytes,
-            .yield_left_ms = d->yield_until_ms > now_ms ? d->yield_until_ms - now_ms : 0,
-            .claims = ret_claims,
-            .claim_count = count,
-        };
-        ret_claims += count;
+        struct gateway_device *d = LIST_ENTRY(node, struct gateway_device, node);
+        fill_pool(d, device_pool(d), ret_claims, ret_devices);
+        ret_devices->kind = config_device_kind_name(d->kind);
+        ret_claims += ret_devices->claim_count;
+        ret_devices++;
     }
+}
+
+void devices_fill_host(struct gateway *g, struct gateway_device_snapshot *ret_host,
+                       struct gateway_claim_snapshot *ret_claims)
+{
+    fill_pool(&g->host.pool, &g->host.pool, ret_claims, ret_host);
+    ret_host->kind = "host";
+    ret_host->stall_pct = g->host.stall_pct;
+    if (g->host.stalled)
+        ret_host->pressure = pressure_level_name(PRESSURE_LEVEL_CRITICAL);
 }

@@ -58,7 +58,7 @@ static void yield_under_pressure(struct gateway_device *d, const struct ledger_v
     if (!most || view->releasing_bytes > 0)
         return;
     char why[160];
-    describe_pressure(view, pressure_level_name(d->pressure.level), why, sizeof(why));
+    describe_pressure(view, pressure_level_name(device_pressure(d)), why, sizeof(why));
     yield_worker(most, why);
 }
 
@@ -86,8 +86,8 @@ static void bring_back(struct gateway_device *d, const struct ledger_view *view,
         struct gateway_worker *w = LIST_ENTRY(node, struct gateway_worker, node);
         if (!device_has_worker(d, w) || !w->yield_stopped || w->stopping)
             continue;
-        if (!comeback_update(&w->comeback, view->admissible_bytes, w->need_bytes, d->pressure.level,
-                             now_ms))
+        if (!comeback_update(&w->comeback, view->admissible_bytes, w->need_bytes,
+                             device_pressure(d), now_ms))
             continue;
         log_info("device", "%s/%s: there has been room on %s for a while, it comes back",
                  w->service, w->tier, d->name);
@@ -100,7 +100,7 @@ static void bring_back(struct gateway_device *d, const struct ledger_view *view,
 
 void device_yield_step(struct gateway_device *d, const struct ledger_view *view, uint64_t now_ms)
 {
-    if (d->pressure.level == PRESSURE_LEVEL_CRITICAL && view->trust == LEDGER_TRUST_FRESH &&
+    if (device_pressure(d) == PRESSURE_LEVEL_CRITICAL && view->trust == LEDGER_TRUST_FRESH &&
         d->gateway->admission)
         yield_under_pressure(d, view);
     stop_drained(d, now_ms);

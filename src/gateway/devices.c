@@ -68,6 +68,22 @@ static void to_ledger(struct gateway_device *d, const struct device_sample *s,
     }
 }
 
+/* From now on its claims are in the host's ledger; those that there are, are found there again when
+ * their processes are measured. */
+static void share_with_host(struct gateway_device *d)
+{
+    if (d->shared)
+        return;
+    d->shared = true;
+    log_info("device", "%s: its memory is the machine's", d->name);
+    LIST_FOR_EACH(node, &d->gateway->workers)
+    {
+        struct gateway_worker *w = LIST_ENTRY(node, struct gateway_worker, node);
+        if (device_has_worker(d, w))
+            w->claim = LEDGER_CLAIM_NONE;
+    }
+}
+
 static void on_sample(void *ctx, const struct device_sample *sample)
 {
     struct gateway *g = ctx;
@@ -79,6 +95,8 @@ static void on_sample(void *ctx, const struct device_sample *sample)
     uv_update_time(g->loop);
     uint64_t now_ms = uv_now(g->loop);
     snprintf(d->why, sizeof(d->why), "%s", sample->why);
+    if (d->takes_host_flag && (sample->flags & DEVICE_FLAG_SHARED_HOST))
+        share_with_host(d);
     bool bad = sample->flags & (DEVICE_FLAG_STALE | DEVICE_FLAG_IMPOSSIBLE | DEVICE_FLAG_RESUMED |
                                 DEVICE_FLAG_HUNG);
     bool first = !d->ledger.sampled;
@@ -89,6 +107,10 @@ static void on_sample(void *ctx, const struct device_sample *sample)
             if (device_has_worker(d, w))
                 device_settle_worker(d, w, sample, now_ms);
         }
+    }
+    if (d->shared)
+        return; /* its figures come with the host's */
+    if (!bad) {
         struct ledger_process processes[DEVICES_MAX_PROCESSES];
         struct ledger_sample figures;
         to_ledger(d, sample, processes, &figures);
@@ -141,6 +163,8 @@ static int add_device(struct gateway *g, const struct config_device *c)
     struct ledger_settings settings = ledger_settings_default();
     settings.reserve_bytes = c->reserve_bytes;
     settings.declared_bytes = c->memory_bytes;
+    d->shared = c->integrated == CONFIG_SWITCH_ON;
+    d->takes_host_flag = c->integrated != CONFIG_SWITCH_OFF;
     d->exclusive = c->exclusive == CONFIG_SWITCH_ON;
     ledger_init(&d->ledger, d->name, &settings, d->claims, GATEWAY_DEVICE_CLAIMS);
     struct pressure_settings pressure = pressure_settings_default();
@@ -158,15 +182,21 @@ int devices_start(struct gateway *g, const struct config *config)
         snprintf(specs[i].name, sizeof(specs[i].name), "%s", c->name);
         specs[i].kind = kind_of(c->kind);
         specs[i].index = c->index;
+        specs[i].integrated = c->integrated == CONFIG_SWITCH_ON    ? DEVICE_INTEGRATED_YES
+                              : c->integrated == CONFIG_SWITCH_OFF ? DEVICE_INTEGRATED_NO
+                                                                   : DEVICE_INTEGRATED_AUTO;
         snprintf(specs[i].card, sizeof(specs[i].card), "%s", c->card ? c->card : c->name);
         r = add_device(g, c);
     }
-    if (r == 0 && config->device_count > 0) {
-        static const struct device_monitor_calls calls = {.on_sample = on_sample};
+    device_host_init(g, config);
+    if (r == 0) {
+        static const struct device_monitor_calls calls = {.on_sample = on_sample,
+                                                          .on_host = device_host_sampled};
         struct device_monitor_options options;
         device_monitor_options_init(&options);
         options.devices = specs;
         options.n_devices = config->device_count;
+        options.kmsg = config->device_count > 0;
         r = device_monitor_create(g->loop, &options, &calls, g, &g->monitor);
     }
     free(specs);
@@ -209,5 +239,6 @@ void devices_prepare_worker(struct gateway_worker *w)
 {
     struct gateway_device *d = device_find(w->gateway, w->device);
     w->claim = LEDGER_CLAIM_NONE;
+    w->host_claim = LEDGER_CLAIM_NONE;
     comeback_init(&w->comeback, 0, d ? d->back_after_ms : 0);
 }

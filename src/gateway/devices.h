@@ -4,6 +4,7 @@
  *   devices.c         life, samples, events
  *   device_claims.c   who holds what: claim, settle, release; the gate before a start
  *   device_yield.c    giving memory back under pressure or by hand, and coming back
+ *   device_host.c     the machine's memory: samples, pressure; device_host_claims.c: who holds it
  *   device_show.c     for the status pages
  */
 #ifndef FAILSOFT_GATEWAY_DEVICES_H
@@ -12,6 +13,9 @@
 #include "gateway/internal.h"
 
 struct gateway_device *device_find(struct gateway *g, const char *name);
+/* The pool that its claims are in: its own, or the host's where it is the same memory. */
+struct gateway_device *device_pool(struct gateway_device *d);
+enum pressure_level device_pressure(const struct gateway_device *d);
 /* A worker that failsoft runs on this device. */
 bool device_has_worker(const struct gateway_device *d, const struct gateway_worker *w);
 
@@ -22,6 +26,31 @@ void device_settle_worker(struct gateway_device *d, struct gateway_worker *w,
                           const struct device_sample *sample, uint64_t now_ms);
 /* What starting waited for may have changed. */
 void device_start_those_that_wait(struct gateway_device *d);
+
+/* How a worker is called in a ledger. */
+void device_label(const struct gateway_worker *w, char out[LEDGER_NAME_MAX]);
+/* "waits for memory: needs …", with who holds what. `place`: " on gpu0", " of the machine". */
+void device_describe_lack(const struct ledger_view *v, uint64_t need_bytes, const char *place,
+                          const char *limit, char *out, size_t size);
+
+/* --- device_host.c --- */
+
+void device_host_init(struct gateway *g, const struct config *config);
+/* of device_monitor_calls; ctx is the gateway */
+void device_host_sampled(void *ctx, const struct host_sample *sample);
+/* Which processes the next samples are to look at. */
+void device_host_watch(struct gateway *g);
+
+/* --- device_host_claims.c --- */
+
+/* What its claim has to hold, from what was measured of it. */
+uint64_t device_host_held_bytes(const struct gateway_worker *w);
+/* The worker's process was measured: `bytes` resident. */
+void device_host_settle(struct gateway_worker *w, uint64_t bytes, uint64_t now_ms);
+/* May it be started, for the machine's memory? Claims it. False: why says what is missing. */
+bool device_host_may_start(struct gateway_worker *w, char *why, size_t why_size);
+void device_host_worker_changed(struct gateway_worker *w, enum worker_state to);
+void device_host_worker_gone(struct gateway_worker *w);
 
 /* --- device_yield.c --- */
 

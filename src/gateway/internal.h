@@ -59,6 +59,19 @@ struct gateway_device {
     uint64_t since_ms;        /* watched since */
     uint64_t yield_until_ms;  /* by hand; 0: not */
     char why[DEVICE_WHY_MAX]; /* what telemetry has to say; "" when all is well */
+    /* Integrated: its memory is the machine's, and so are its claims: see device_host.c. */
+    bool shared;
+    bool takes_host_flag; /* telemetry may say so */
+};
+
+/* The memory of this machine: a pool like a device's, one a gateway. */
+struct gateway_host {
+    struct gateway_device pool; /* in no list */
+    bool told;                  /* a sample has come, be it one that says nothing */
+    bool warned;                /* … and that was said */
+    bool stalled;               /* processes wait for memory more than they run (F124) */
+    uint32_t stall_pct;         /* of the time, some of them; 0: not known */
+    char limit[96];             /* " (limit of cgroup X)" where that decides; "" where it does not */
 };
 
 struct gateway_worker {
@@ -87,6 +100,14 @@ struct gateway_worker {
     struct predict_job *predict_job;
     uint64_t measured_bytes; /* of its process on the device, at the last sample */
     uint64_t need_bytes;     /* what it needs to be started again */
+    /* The same of the machine's memory, see device_host.c. */
+    uint64_t host_claim;           /* in the host's ledger */
+    uint64_t host_predicted_bytes; /* upper bound of its process; 0: not known */
+    uint64_t host_expected_bytes;  /* once all that it allocated has been touched */
+    uint64_t host_cache_bytes;     /* and what its prompt cache may grow to (F121) */
+    uint64_t host_apart_bytes;     /* of predicted_bytes: not in the machine's memory */
+    uint64_t host_measured_bytes;  /* resident, at the last sample */
+    uint64_t host_base_bytes;      /* resident without its prompt cache; 0: not settled yet */
     bool yielded;            /* gives its device's memory back: no new requests */
     bool yield_stopped;      /* … and its process was told to end */
     uint64_t yielded_ms;
@@ -235,9 +256,10 @@ struct gateway {
     struct http_fields scratch; /* see scratch_fields() */
     struct generation *current;
     struct list_node generations, workers, requests, counters, devices;
-    struct device_monitor *monitor; /* NULL without devices */
     struct learned *learned;        /* NULL once the gateway lets go */
     bool learned_open;              /* its file may still be written */
+    struct device_monitor *monitor;
+    struct gateway_host host;
     bool admission;                 /* memory decides what is started and where requests go */
     unsigned request_count;
     uint64_t started_ms;
@@ -286,9 +308,18 @@ void devices_stop(struct gateway *g);
 size_t devices_count(const struct gateway *g);
 void devices_fill(struct gateway *g, struct gateway_device_snapshot *ret_devices,
                   struct gateway_claim_snapshot *ret_claims);
+void devices_fill_host(struct gateway *g, struct gateway_device_snapshot *ret_host,
+                       struct gateway_claim_snapshot *ret_claims);
 bool devices_are_same(struct gateway *g, const struct config *config);
-/* A new worker, before it is started; a change of its state; before it is freed. */
+/* The machine's memory, and how close it is to running out: critical also when processes wait for
+ * memory more than they run. With admission off, NORMAL. */
+void devices_host_view(struct gateway *g, struct ledger_view *ret_view);
+enum pressure_level devices_host_pressure(const struct gateway *g);
+/* A new worker, before it is started; what it will take of the machine at most, and once all of it has
+ * been touched (0: not known); a change of its state; before it is freed. */
 void devices_prepare_worker(struct gateway_worker *w);
+void devices_host_predicted(struct gateway_worker *w, uint64_t upper_bytes,
+                            uint64_t expected_bytes);
 void devices_worker_changed(struct gateway_worker *w, enum worker_state to);
 void devices_worker_gone(struct gateway_worker *w);
 /* May the worker's engine be started: is there room for it? Claims it. False: why says what is missing. */

@@ -67,11 +67,14 @@ static void predict_done(uv_work_t *work, int status)
     if (w) {
         w->predict_job = NULL;
         if (status == 0 && job->known) {
-            char size[24];
+            char size[24], host[24];
             w->predicted_bytes = job->estimate.device_total.upper_bytes;
             w->need_bytes = w->predicted_bytes;
-            log_debug("device", "%s/%s: at most %s on %s", w->service, w->tier,
-                      units_format_bytes(w->predicted_bytes, size, sizeof(size)), w->device);
+            devices_host_predicted(w, job->estimate.host_total.upper_bytes,
+                                   job->estimate.host_total.bytes);
+            log_debug("device", "%s/%s: at most %s on its device and %s of the machine", w->service,
+                      w->tier, units_format_bytes(w->predicted_bytes, size, sizeof(size)),
+                      units_format_bytes(w->host_predicted_bytes, host, sizeof(host)));
         }
         if (w->worker && !w->stopping)
             worker_look_again(w->worker);
@@ -82,7 +85,11 @@ static void predict_done(uv_work_t *work, int status)
 void predict_start(struct gateway_worker *w, const struct config_service *service,
                    const struct config_tier *tier)
 {
-    if (!tier->managed || !tier->device || !tier->model_path)
+    if (!tier->managed)
+        return;
+    if (tier->command.count > 0)
+        devices_host_predicted(w, tier->host_memory_bytes, tier->host_memory_bytes);
+    if (tier->command.count > 0 || !tier->model_path)
         return;
     struct predict_job *job = calloc(1, sizeof(*job));
     if (!job)

@@ -162,7 +162,7 @@ int gateway_snapshot_take(struct gateway *g, struct gateway_snapshot *ret)
     size_t device_count = devices_count(g);
     struct gateway_device_snapshot *devices = calloc(device_count + 1, sizeof(*devices));
     struct gateway_claim_snapshot *claims =
-        calloc(device_count * GATEWAY_DEVICE_CLAIMS + 1, sizeof(*claims));
+        calloc((device_count + 1) * GATEWAY_DEVICE_CLAIMS, sizeof(*claims));
     if (!tiers || !texts || !requests || !services || !devices || !claims) {
         free(devices);
         free(claims);
@@ -202,6 +202,7 @@ int gateway_snapshot_take(struct gateway *g, struct gateway_snapshot *ret)
         .texts = texts,
     };
     devices_fill(g, devices, claims);
+    devices_fill_host(g, &ret->host, claims + device_count * GATEWAY_DEVICE_CLAIMS);
     judge(g, ret);
     return 0;
 }

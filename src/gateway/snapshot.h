@@ -72,7 +72,7 @@ struct gateway_claim_snapshot {
 /* total = reserve + foreign + settled + unsettled + releasing + headroom */
 struct gateway_device_snapshot {
     const char *name;
-    const char *kind;     /* nvidia, amd, intel, sim */
+    const char *kind;     /* nvidia, amd, intel, sim; host */
     const char *trust;    /* fresh, stale, broken, none: of the figures */
     const char *pressure; /* normal, elevated, high, critical */
     const char *reason;   /* what telemetry has to say; "" when all is well */
@@ -81,6 +81,8 @@ struct gateway_device_snapshot {
     uint64_t settled_bytes, unsettled_bytes, releasing_bytes;
     int64_t headroom_bytes;
     uint64_t yield_left_ms; /* given back by hand for this long */
+    bool integrated;        /* its memory is the machine's: the figures are the host's */
+    uint32_t stall_pct;     /* host: of the time, some process waits for memory */
     const struct gateway_claim_snapshot *claims;
     size_t claim_count;
 };
@@ -126,7 +128,8 @@ struct gateway_snapshot {
     size_t service_count;
     const struct gateway_device_snapshot *devices;
     size_t device_count;
-    const struct gateway_claim_snapshot *claims; /* of all devices */
+    struct gateway_device_snapshot host;         /* the machine's memory; its name is "host" */
+    const struct gateway_claim_snapshot *claims; /* of all devices, and of the host */
     void *texts;                                 /* private: what some strings point into */
 };
 
