@@ -199,6 +199,21 @@ static int write_outcomes(struct buf *out, const struct gateway_snapshot *s)
     return r;
 }
 
+static int write_decisions(struct buf *out, const struct gateway_snapshot *s)
+{
+    const char *name = "failsoft_admission_decisions_total";
+    int r = write_head(out, name, "counter", "Decisions of admission, by action.");
+
+    for (size_t i = 0; i < s->service_count; i++) {
+        for (unsigned a = 0; r == 0 && a < GATEWAY_ACTIONS; a++) {
+            if ((r = begin_sample(out, name, "", s->services[i].service, NULL)) == 0)
+                r = buf_printf(out, ",action=\"%s\"} %" PRIu64 "\n", gateway_action_name(a),
+                               s->services[i].decided[a]);
+        }
+    }
+    return r;
+}
+
 static int write_services(struct buf *out, const struct gateway_snapshot *s)
 {
     const char *name = "failsoft_request_duration_seconds";
@@ -215,7 +230,7 @@ static int write_services(struct buf *out, const struct gateway_snapshot *s)
                 return r;
         }
     }
-    if ((r = write_outcomes(out, s)) < 0 ||
+    if ((r = write_outcomes(out, s)) < 0 || (r = write_decisions(out, s)) < 0 ||
         (r = write_head(out, name, "histogram", "From acceptance to the end of a request.")) < 0)
         return r;
     for (size_t i = 0; r == 0 && i < s->service_count; i++)

@@ -157,6 +157,21 @@ static int write_device(struct buf *out, const struct gateway_device_snapshot *d
     return buf_append(out, "]}", 2);
 }
 
+static int write_decision(struct buf *out, const struct gateway_decision_snapshot *d)
+{
+    int r;
+
+    if ((r = json_separate(out)) < 0 || (r = buf_append(out, "{", 1)) < 0 ||
+        (r = json_add_text(out, "request", d->id)) < 0 ||
+        (r = json_add_text(out, "service", d->service)) < 0 ||
+        (r = json_add_text(out, "action", d->action)) < 0 ||
+        (r = json_add_text(out, "tier", d->tier)) < 0 ||
+        (r = json_add_text(out, "reason", d->reason)) < 0 ||
+        (r = json_add_number(out, "age_ms", d->age_ms)) < 0)
+        return r;
+    return buf_append(out, "}", 1);
+}
+
 static int write_host(struct buf *out, const struct gateway_device_snapshot *host)
 {
     int r;
@@ -199,6 +214,12 @@ int admin_write_status_json(const struct gateway_snapshot *s, struct buf *out)
         return r;
     for (size_t i = 0; i < s->request_count; i++) {
         if ((r = admin_write_request_json(&s->requests[i], out)) < 0)
+            return r;
+    }
+    if ((r = buf_append(out, "]", 1)) < 0 || (r = json_add_open(out, "decisions", '[')) < 0)
+        return r;
+    for (size_t i = 0; i < s->decision_count; i++) {
+        if ((r = write_decision(out, &s->decisions[i])) < 0)
             return r;
     }
     return buf_append_str(out, "]}\n");

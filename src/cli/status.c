@@ -25,6 +25,7 @@ enum {
     BODY_MAX_BYTES = 16 * 1024 * 1024,
     TIMEOUT_MS = 5000,
     WATCH_INTERVAL_MS = 1000,
+    DECISIONS_SHOWN = 8,
 };
 
 static const char help[] =
@@ -220,6 +221,34 @@ static int write_requests(struct buf *out, yyjson_val *list)
     return r;
 }
 
+/* The last ones that say more than "it fits". */
+static int write_decisions(struct buf *out, yyjson_val *list)
+{
+    yyjson_arr_iter decisions;
+    yyjson_val *d;
+    unsigned shown = 0;
+    int r = 0;
+
+    yyjson_arr_iter_init(list, &decisions);
+    while (r == 0 && shown < DECISIONS_SHOWN && (d = yyjson_arr_iter_next(&decisions)) != NULL) {
+        char reason[400];
+        char service[24];
+        char age[24];
+
+        if (strcmp(text_of(d, "action"), "admit") == 0)
+            continue;
+        if (shown++ == 0)
+            r = buf_append_str(out, "\nlast decisions\n");
+        if (r == 0)
+            r = buf_printf(out, "    %s ago: %s %s%s%s: %s\n",
+                           units_format_duration_ms(number_of(d, "age_ms"), age, sizeof(age)),
+                           cut(text_of(d, "service"), service, sizeof(service)),
+                           text_of(d, "action"), text_of(d, "tier")[0] ? " to " : "",
+                           text_of(d, "tier"), cut(text_of(d, "reason"), reason, sizeof(reason)));
+    }
+    return r;
+}
+
 static int write_table(struct buf *out, yyjson_val *root, const char *url)
 {
     yyjson_val *config = yyjson_obj_get(root, "config");
@@ -241,7 +270,9 @@ static int write_table(struct buf *out, yyjson_val *root, const char *url)
         r = write_service(out, service);
     if (r == 0)
         r = write_devices(out, yyjson_obj_get(root, "devices"), yyjson_obj_get(root, "host"));
-    return r < 0 ? r : write_requests(out, yyjson_obj_get(root, "requests"));
+    if (r == 0)
+        r = write_requests(out, yyjson_obj_get(root, "requests"));
+    return r < 0 ? r : write_decisions(out, yyjson_obj_get(root, "decisions"));
 }
 
 static int tell_failure(const char *url, int error)

@@ -10,7 +10,7 @@
  *
  * Loop thread only.
  */
-#include "gateway/internal.h"
+#include "gateway/admit.h"
 
 #include "base/log.h"
 #include "policy/failover.h"
@@ -67,6 +67,7 @@ void attempt_drop(struct gateway_request *r)
         return;
     a->holds_slot = false;
     a->worker->running--;
+    admit_give(r);
     availability_give_up(&a->worker->availability, r->number, uv_now(r->gateway->loop));
     gateway_worker_pump(a->worker);
 }
@@ -81,6 +82,7 @@ void attempt_mark_output(struct gateway_request *r)
     if (a->first_output_seen)
         return;
     a->first_output_seen = true;
+    admit_answered(r);
     histogram_add_ms(&a->worker->first_event, now_ms - a->started_ms);
     availability_success(&a->worker->availability, r->number);
     if (a->worker->availability.state == AVAILABILITY_STATE_AVAILABLE && a->worker->fault_text[0]) {
@@ -157,6 +159,7 @@ void attempt_start(struct gateway_request *r)
     r->woken = false;
     w->running++;
     w->attempts_total++;
+    admit_take(r);
     if (availability_ask(&w->availability, now_ms) == AVAILABILITY_VERDICT_PROBE)
         availability_take_probe(&w->availability, r->number);
     int error = attempt_call(r);

@@ -74,8 +74,10 @@ int headers_for_worker(const struct gateway_request *r, struct http_fields *out)
 
 const char *degraded_kind(const struct gateway_request *r)
 {
-    if (!r->service || r->tier_index == 0)
+    if (!r->service)
         return "";
+    if (r->tier_index == 0)
+        return r->max_tokens > 0 ? "short-answer" : "";
     const struct config_tier *first = r->service->tiers[0].config;
     const struct config_tier *tier = r->service->tiers[r->tier_index].config;
     if (tier->kind == CONFIG_TIER_KIND_SUBSTITUTE ||
@@ -89,7 +91,9 @@ void degraded_reason(const struct gateway_request *r, char *out, size_t out_size
 {
     out[0] = '\0';
     size_t used = 0;
-    for (unsigned i = 0; r->service && i < r->tier_index && used + 1 < out_size; i++) {
+    /* A tier that gives short says so itself. */
+    unsigned until = r->tier_index + (r->max_tokens > 0 ? 1 : 0);
+    for (unsigned i = 0; r->service && i < until && used + 1 < out_size; i++) {
         const char *why = r->tier_reasons[i] ? r->tier_reasons[i] : "not chosen";
         int n = snprintf(out + used, out_size - used, "%s%s: %s", used ? "; " : "",
                          r->service->tiers[i].config->name, why);

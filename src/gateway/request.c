@@ -9,7 +9,7 @@
  *
  * Loop thread only.
  */
-#include "gateway/internal.h"
+#include "gateway/admit.h"
 
 #include "base/log.h"
 #include "http/head.h"
@@ -127,6 +127,8 @@ void request_step(struct gateway_request *r, enum lifecycle_event event)
         request_leave_queue(r);
         r->woken = event == LIFECYCLE_EVENT_WAKE;
     }
+    if (step.actions & LIFECYCLE_ACTION_DROP_COUNT)
+        count_cancel(r);
     if (step.actions & LIFECYCLE_ACTION_COMMIT)
         relay_commit(r);
     if (step.actions & LIFECYCLE_ACTION_REPLY)
@@ -148,6 +150,8 @@ void request_step(struct gateway_request *r, enum lifecycle_event event)
         request_step(r, LIFECYCLE_EVENT_WAKE);
     if (step.actions & LIFECYCLE_ACTION_DECIDE)
         request_decide(r);
+    if (step.actions & LIFECYCLE_ACTION_START_COUNT)
+        admit_start_count(r);
     if (step.actions & LIFECYCLE_ACTION_DISPATCH)
         attempt_start(r);
     request_leave(r);
@@ -260,6 +264,16 @@ bool request_needs_tick(const struct gateway_request *r, uint64_t now_ms)
     }
 }
 
+static const char *waited_in_vain(const struct gateway_request *r)
+{
+    switch ((enum request_wait)r->waits_for) {
+    case REQUEST_WAIT_LOAD: return "still loading after the time that may be waited";
+    case REQUEST_WAIT_MEMORY: return "its memory was not back in the time that may be waited";
+    case REQUEST_WAIT_SLOT: break;
+    }
+    return "no slot became free in the time that may be waited";
+}
+
 void request_tick(struct gateway_request *r, uint64_t now_ms)
 {
     switch (r->state) {
@@ -268,9 +282,7 @@ void request_tick(struct gateway_request *r, uint64_t now_ms)
             request_step(r, LIFECYCLE_EVENT_WAKE);
             break;
         }
-        request_note_tier(r, r->tier_index,
-                          r->waits_for_load ? "still loading after the time that may be waited"
-                                            : "no slot became free in the time that may be waited");
+        request_note_tier(r, r->tier_index, waited_in_vain(r));
         r->excluded |= 1U << r->tier_index;
         request_step(r, LIFECYCLE_EVENT_EXPIRED);
         break;

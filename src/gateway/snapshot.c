@@ -131,6 +131,29 @@ static void fill_service(const struct gateway_counters *c, struct gateway_servic
         .cut_after_commit = c->cuts,
         .duration = histogram_view(&c->duration),
     };
+    _Static_assert((int)GATEWAY_ACTIONS == (int)DECISIONS_ACTIONS, "every action is shown");
+    memcpy(out->decided, c->decided, sizeof(out->decided));
+}
+
+static size_t fill_decisions(const struct gateway *g, struct gateway_decision_snapshot *out)
+{
+    size_t n = 0;
+    const struct decision *d;
+    while ((d = decisions_get(&g->decisions, n)) != NULL)
+        out[n++] = (struct gateway_decision_snapshot){
+            .id = d->id,
+            .service = d->service,
+            .tier = d->tier,
+            .action = admission_action_name(d->action),
+            .reason = d->reason,
+            .age_ms = uv_now(g->loop) - d->at_ms,
+        };
+    return n;
+}
+
+const char *gateway_action_name(unsigned action)
+{
+    return admission_action_name((enum admission_action)action);
 }
 
 /* Ready: every service has a tier to go to. Degraded: some first choice is not proven. */
@@ -163,7 +186,9 @@ int gateway_snapshot_take(struct gateway *g, struct gateway_snapshot *ret)
     struct gateway_device_snapshot *devices = calloc(device_count + 1, sizeof(*devices));
     struct gateway_claim_snapshot *claims =
         calloc((device_count + 1) * GATEWAY_DEVICE_CLAIMS, sizeof(*claims));
-    if (!tiers || !texts || !requests || !services || !devices || !claims) {
+    struct gateway_decision_snapshot *decisions = calloc(DECISIONS_KEPT, sizeof(*decisions));
+    if (!tiers || !texts || !requests || !services || !devices || !claims || !decisions) {
+        free(decisions);
         free(devices);
         free(claims);
         free(tiers);
@@ -199,6 +224,8 @@ int gateway_snapshot_take(struct gateway *g, struct gateway_snapshot *ret)
         .devices = devices,
         .device_count = device_count,
         .claims = claims,
+        .decisions = decisions,
+        .decision_count = fill_decisions(g, decisions),
         .texts = texts,
     };
     devices_fill(g, devices, claims);
@@ -214,6 +241,7 @@ void gateway_snapshot_release(struct gateway_snapshot *s)
     free((void *)s->services);
     free((void *)s->devices);
     free((void *)s->claims);
+    free((void *)s->decisions);
     free(s->texts);
     *s = (struct gateway_snapshot){0};
 }

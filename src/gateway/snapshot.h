@@ -101,6 +101,18 @@ struct gateway_request_snapshot {
     uint32_t attempts;
 };
 
+/* What admission decided of a request, newest first. */
+struct gateway_decision_snapshot {
+    const char *id;
+    const char *service;
+    const char *tier;   /* "" when refused */
+    const char *action; /* admit, delay, shrink, offload, route, refuse */
+    const char *reason; /* in words and numbers */
+    uint64_t age_ms;
+};
+
+enum { GATEWAY_ACTIONS = 6 }; /* of admission */
+
 struct gateway_service_counters {
     const char *service;
     uint64_t requests_total; /* accepted */
@@ -108,6 +120,8 @@ struct gateway_service_counters {
     uint64_t failovers;        /* attempts that moved to another tier before the commit point */
     uint64_t retries;          /* second tries on the same worker */
     uint64_t cut_after_commit; /* ended with a resumable error */
+    /* Decisions of admission by action, in the order of gateway_action_name(). */
+    uint64_t decided[GATEWAY_ACTIONS];
     struct gateway_histogram duration;
 };
 
@@ -130,7 +144,12 @@ struct gateway_snapshot {
     size_t device_count;
     struct gateway_device_snapshot host;         /* the machine's memory; its name is "host" */
     const struct gateway_claim_snapshot *claims; /* of all devices, and of the host */
-    void *texts;                                 /* private: what some strings point into */
+    const struct gateway_decision_snapshot *decisions;
+    size_t decision_count;
+    void *texts; /* private: what some strings point into */
 };
+
+/* "admit", …; for 0 to GATEWAY_ACTIONS - 1. */
+const char *gateway_action_name(unsigned action);
 
 #endif
