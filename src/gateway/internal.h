@@ -10,22 +10,6 @@
 #define FAILSOFT_GATEWAY_INTERNAL_H
 
 #include "api/assemble.h"
-#if __has_include("api/demand.h")
-#include "api/demand.h"
-#else /* interim, gone with the first commit of api/demand.h */
-#include <stdbool.h>
-#include <stdint.h>
-struct api_demand {
-    uint64_t prompt_bytes;
-    uint32_t messages, images, audio_parts;
-    uint64_t output_tokens;
-    bool output_given;
-};
-static inline uint64_t api_demand_prompt_tokens_upper(const struct api_demand *d, uint64_t t)
-{
-    return d->prompt_bytes + t;
-}
-#endif
 #include "api/edit.h"
 #include "api/error.h"
 #include "api/event.h"
@@ -35,7 +19,6 @@ static inline uint64_t api_demand_prompt_tokens_upper(const struct api_demand *d
 #include "config/config.h"
 #include "device/monitor.h"
 #include "gateway/device_learn.h"
-#include "gateway/decisions.h"
 #include "gateway/gateway.h"
 #include "gateway/histogram.h"
 #include "http/client.h"
@@ -49,6 +32,7 @@ static inline uint64_t api_demand_prompt_tokens_upper(const struct api_demand *d
 #include "worker/count_tokens.h"
 #include "worker/fault.h"
 #include "worker/kv_report.h"
+#include "worker/tier_estimate.h"
 #include "worker/worker.h"
 
 enum {
@@ -114,6 +98,8 @@ struct gateway_worker {
     bool answers;             /* suspended and external: somebody listens there again */
     uint64_t claim;           /* in its device's ledger; LEDGER_CLAIM_NONE: none */
     uint64_t predicted_bytes; /* upper bound of its load; 0: not known */
+    /* Of its load, see predict.c; NULL: not known. */
+    struct tier_estimate *estimate;
     struct predict_job *predict_job;
     uint64_t measured_bytes; /* of its process on the device, at the last sample */
     uint64_t need_bytes;     /* what it needs to be started again */
@@ -144,11 +130,6 @@ struct gateway_worker {
     struct kv_report kv_report;
     struct kv_ask *kv_ask; /* under way; NULL: none */
     uint64_t kv_next_ms, kv_shape_ms, kv_silent_since_ms;
-    uint64_t loading_since_ms;
-    uint64_t load_ms; /* how long its last load took; 0: not known, or it did not end well */
-    /* Longest prompt that it has answered since its load, in bytes, by kind of use: what such a
-     * request makes the engine allocate, it has allocated. */
-    uint64_t answered_bytes[LEARNING_USE_COUNT];
 };
 
 /* Lives as long as the gateway, over reloads, by name. */
@@ -156,7 +137,6 @@ struct gateway_counters {
     struct list_node node;
     char *service;
     uint64_t requests, done, failed, cancelled, failovers, retries, cuts;
-    uint64_t decided[DECISIONS_ACTIONS]; /* by admission, per action */
     struct histogram duration;
 };
 
@@ -202,8 +182,6 @@ struct attempt {
     struct span parts[API_EDIT_PARTS_MAX]; /* of the edited body; borrowed by the call */
     bool has_edit;
     bool holds_slot;
-    uint64_t kv_claim;     /* of its worker's cache; 0: none */
-    uint64_t memory_claim; /* of its worker's device; LEDGER_CLAIM_NONE: none */
     unsigned char mode; /* enum attempt_mode */
     bool want_assembly;
     bool first_output_seen;
@@ -245,19 +223,13 @@ struct gateway_request {
     bool paused;         /* the client is slower than the worker */
     bool doomed;         /* finished inside a callback: freed by request_leave */
     unsigned depth;      /* callbacks on the stack that use it */
-    unsigned char waits_for; /* enum request_wait */
+    bool waits_for_load;
     bool woken;           /* it was its turn: goes before those who wait */
     unsigned char accept; /* enum request_accept */
     uint64_t accepted_ms, wait_since_ms;
     uint64_t wait_deadline_ms; /* waiting: as long as allowed; paused: the end of the pause */
     uint64_t wake_at_ms;       /* waiting: look again at this time; 0: when woken */
     uint64_t queue_ms;         /* spent waiting, over all waits */
-    /* Admission, see admit.h. */
-    struct api_demand demand;
-    uint64_t prompt_tokens;  /* by a tokenizer, when prompt_exact */
-    bool prompt_exact, count_tried;
-    uint64_t delay_since_ms; /* first wait for memory; 0: none yet */
-    uint64_t max_tokens;     /* the answer was limited to it; 0: it was not */
     uint64_t events_sent, bytes_sent;
     struct attempt attempt;
     struct api_error *error; /* what is said by SAY_ERROR and SAY_CUT; NULL: not known */
@@ -267,8 +239,6 @@ struct gateway_request {
     char *tier_reasons[GATEWAY_MAX_TIERS]; /* why a tier was left, for messages */
     struct count *count;                   /* its prompt is being counted, see count.c; or NULL */
 };
-
-enum request_wait { REQUEST_WAIT_SLOT = 0, REQUEST_WAIT_LOAD, REQUEST_WAIT_MEMORY };
 
 enum request_accept { REQUEST_ACCEPT_ANY = 0, REQUEST_ACCEPT_SAME_MODEL, REQUEST_ACCEPT_GPU_ONLY };
 
@@ -287,7 +257,6 @@ struct gateway {
     unsigned part_count;
     const struct gateway_request *parts_owner;
     struct http_fields scratch; /* see scratch_fields() */
-    struct decisions decisions;
     struct generation *current;
     struct list_node generations, workers, requests, counters, devices;
     struct learned *learned;        /* NULL once the gateway lets go */
@@ -359,9 +328,9 @@ void devices_worker_gone(struct gateway_worker *w);
 /* May the worker's engine be started: is there room for it? Claims it. False: why says what is missing. */
 bool devices_may_start(struct gateway_worker *w, char *why, size_t why_size);
 
-/* predict.c: what a managed worker will take of its device. */
-void predict_start(struct gateway_worker *w, const struct config_service *service,
-                   const struct config_tier *tier);
+/* predict.c: what a managed worker will take, of its device and of the host. */
+void predict_start(struct gateway_worker *w, const struct config *config,
+                   const struct config_service *service, const struct config_tier *tier);
 void predict_forget(struct gateway_worker *w);
 
 /* recheck.c: whether a suspended external worker answers again, for the status pages. */
@@ -414,8 +383,7 @@ void request_note_tier(struct gateway_request *r, unsigned tier_index, const cha
 
 /* decide.c */
 void request_decide(struct gateway_request *r);
-/* Whether the tier's engine knows the API that the request speaks. */
-bool tier_speaks(const struct gateway_request *r, unsigned tier_index);
+bool tier_can_serve(const struct gateway_request *r, unsigned tier_index);
 
 /* The error to be said; made on first use. NULL: out of memory. */
 struct api_error *request_error(struct gateway_request *r);
