@@ -10,6 +10,22 @@
 #define FAILSOFT_GATEWAY_INTERNAL_H
 
 #include "api/assemble.h"
+#if __has_include("api/demand.h")
+#include "api/demand.h"
+#else /* interim, gone with the first commit of api/demand.h */
+#include <stdbool.h>
+#include <stdint.h>
+struct api_demand {
+    uint64_t prompt_bytes;
+    uint32_t messages, images, audio_parts;
+    uint64_t output_tokens;
+    bool output_given;
+};
+static inline uint64_t api_demand_prompt_tokens_upper(const struct api_demand *d, uint64_t t)
+{
+    return d->prompt_bytes + t;
+}
+#endif
 #include "api/edit.h"
 #include "api/error.h"
 #include "api/event.h"
@@ -18,6 +34,7 @@
 #include "base/list.h"
 #include "config/config.h"
 #include "device/monitor.h"
+#include "gateway/decisions.h"
 #include "gateway/device_learn.h"
 #include "gateway/gateway.h"
 #include "gateway/histogram.h"
@@ -72,7 +89,7 @@ struct gateway_host {
     bool warned;                /* … and that was said */
     bool stalled;               /* processes wait for memory more than they run (F124) */
     uint32_t stall_pct;         /* of the time, some of them; 0: not known */
-    char limit[96];             /* " (limit of cgroup X)" where that decides; "" where it does not */
+    char limit[96]; /* " (limit of cgroup X)" where that decides; "" where it does not */
 };
 
 struct gateway_worker {
@@ -111,12 +128,12 @@ struct gateway_worker {
     uint64_t host_apart_bytes;     /* of predicted_bytes: not in the machine's memory */
     uint64_t host_measured_bytes;  /* resident, at the last sample */
     uint64_t host_base_bytes;      /* resident without its prompt cache; 0: not settled yet */
-    bool yielded;            /* gives its device's memory back: no new requests */
-    bool yield_stopped;      /* … and its process was told to end */
+    bool yielded;                  /* gives its device's memory back: no new requests */
+    bool yield_stopped;            /* … and its process was told to end */
     uint64_t yielded_ms;
     char yield_text[200];
     struct comeback comeback;
-    struct gateway_learning learn; /* see device_learn.h */
+    struct gateway_learning learn;  /* see device_learn.h */
     struct http_call *recheck_call; /* the look at it, see recheck.c */
     uint64_t recheck_started_ms;
     /*
@@ -130,6 +147,11 @@ struct gateway_worker {
     struct kv_report kv_report;
     struct kv_ask *kv_ask; /* under way; NULL: none */
     uint64_t kv_next_ms, kv_shape_ms, kv_silent_since_ms;
+    uint64_t loading_since_ms;
+    uint64_t load_ms; /* how long its last load took; 0: not known, or it did not end well */
+    /* Longest prompt that it has answered since its load, in bytes, by kind of use: what such a
+     * request makes the engine allocate, it has allocated. */
+    uint64_t answered_bytes[LEARNING_USE_COUNT];
 };
 
 /* Lives as long as the gateway, over reloads, by name. */
@@ -137,6 +159,7 @@ struct gateway_counters {
     struct list_node node;
     char *service;
     uint64_t requests, done, failed, cancelled, failovers, retries, cuts;
+    uint64_t decided[DECISIONS_ACTIONS]; /* by admission, per action */
     struct histogram duration;
 };
 
@@ -182,7 +205,9 @@ struct attempt {
     struct span parts[API_EDIT_PARTS_MAX]; /* of the edited body; borrowed by the call */
     bool has_edit;
     bool holds_slot;
-    unsigned char mode; /* enum attempt_mode */
+    uint64_t kv_claim;     /* of its worker's cache; 0: none */
+    uint64_t memory_claim; /* of its worker's device; LEDGER_CLAIM_NONE: none */
+    unsigned char mode;    /* enum attempt_mode */
     bool want_assembly;
     bool first_output_seen;
     bool ends_seen, tool_call_seen;
@@ -217,19 +242,25 @@ struct gateway_request {
     unsigned attempts, retries, stale_retries;
     bool retry_same; /* the next decision takes tier_index again */
     bool fresh_connection;
-    unsigned choices;    /* asked for */
-    bool streamed;       /* the client gets events */
-    bool wants_progress; /* it asked for the worker's progress reports */
-    bool paused;         /* the client is slower than the worker */
-    bool doomed;         /* finished inside a callback: freed by request_leave */
-    unsigned depth;      /* callbacks on the stack that use it */
-    bool waits_for_load;
-    bool woken;           /* it was its turn: goes before those who wait */
-    unsigned char accept; /* enum request_accept */
+    unsigned choices;        /* asked for */
+    bool streamed;           /* the client gets events */
+    bool wants_progress;     /* it asked for the worker's progress reports */
+    bool paused;             /* the client is slower than the worker */
+    bool doomed;             /* finished inside a callback: freed by request_leave */
+    unsigned depth;          /* callbacks on the stack that use it */
+    unsigned char waits_for; /* enum request_wait */
+    bool woken;              /* it was its turn: goes before those who wait */
+    unsigned char accept;    /* enum request_accept */
     uint64_t accepted_ms, wait_since_ms;
     uint64_t wait_deadline_ms; /* waiting: as long as allowed; paused: the end of the pause */
     uint64_t wake_at_ms;       /* waiting: look again at this time; 0: when woken */
     uint64_t queue_ms;         /* spent waiting, over all waits */
+    /* Admission, see admit.h. */
+    struct api_demand demand;
+    uint64_t prompt_tokens; /* by a tokenizer, when prompt_exact */
+    bool prompt_exact, count_tried;
+    uint64_t delay_since_ms; /* first wait for memory; 0: none yet */
+    uint64_t max_tokens;     /* the answer was limited to it; 0: it was not */
     uint64_t events_sent, bytes_sent;
     struct attempt attempt;
     struct api_error *error; /* what is said by SAY_ERROR and SAY_CUT; NULL: not known */
@@ -239,6 +270,8 @@ struct gateway_request {
     char *tier_reasons[GATEWAY_MAX_TIERS]; /* why a tier was left, for messages */
     struct count *count;                   /* its prompt is being counted, see count.c; or NULL */
 };
+
+enum request_wait { REQUEST_WAIT_SLOT = 0, REQUEST_WAIT_LOAD, REQUEST_WAIT_MEMORY };
 
 enum request_accept { REQUEST_ACCEPT_ANY = 0, REQUEST_ACCEPT_SAME_MODEL, REQUEST_ACCEPT_GPU_ONLY };
 
@@ -257,13 +290,14 @@ struct gateway {
     unsigned part_count;
     const struct gateway_request *parts_owner;
     struct http_fields scratch; /* see scratch_fields() */
+    struct decisions decisions;
     struct generation *current;
     struct list_node generations, workers, requests, counters, devices;
-    struct learned *learned;        /* NULL once the gateway lets go */
-    bool learned_open;              /* its file may still be written */
+    struct learned *learned; /* NULL once the gateway lets go */
+    bool learned_open;       /* its file may still be written */
     struct device_monitor *monitor;
     struct gateway_host host;
-    bool admission;                 /* memory decides what is started and where requests go */
+    bool admission; /* memory decides what is started and where requests go */
     unsigned request_count;
     uint64_t started_ms;
     uint64_t next_number;
@@ -383,7 +417,8 @@ void request_note_tier(struct gateway_request *r, unsigned tier_index, const cha
 
 /* decide.c */
 void request_decide(struct gateway_request *r);
-bool tier_can_serve(const struct gateway_request *r, unsigned tier_index);
+/* Whether the tier's engine knows the API that the request speaks. */
+bool tier_speaks(const struct gateway_request *r, unsigned tier_index);
 
 /* The error to be said; made on first use. NULL: out of memory. */
 struct api_error *request_error(struct gateway_request *r);

@@ -15,6 +15,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* How long loading takes, for those who wait for a planned one; unknown again after one that failed. */
+static void note_load(struct gateway_worker *w, enum worker_state from, enum worker_state to)
+{
+    uint64_t now_ms = uv_now(w->gateway->loop);
+    if (to == WORKER_STATE_LOADING) {
+        w->loading_since_ms = now_ms;
+        memset(w->answered_bytes, 0, sizeof(w->answered_bytes));
+    } else if (from == WORKER_STATE_LOADING && to == WORKER_STATE_READY) {
+        w->load_ms = now_ms - w->loading_since_ms + 1;
+    } else if (to == WORKER_STATE_BACKOFF || to == WORKER_STATE_FAILED) {
+        w->load_ms = 0;
+    }
+}
+
 static void on_state(struct worker *worker, enum worker_state from, enum worker_state to, void *ctx)
 {
     struct gateway_worker *w = ctx;
@@ -24,6 +38,7 @@ static void on_state(struct worker *worker, enum worker_state from, enum worker_
                                : LOG_LEVEL_INFO;
     log_write(level, "worker", "%s/%s: %s -> %s%s%s", w->service, w->tier, worker_state_name(from),
               worker_state_name(to), reason[0] ? ": " : "", reason);
+    note_load(w, from, to);
     devices_worker_changed(w, to);
     kv_watch_worker_changed(w);
     if (to == WORKER_STATE_READY)
@@ -195,7 +210,7 @@ void gateway_worker_pump(struct gateway_worker *w)
         struct gateway_request *r = LIST_ENTRY(w->waiting.next, struct gateway_request, queue_node);
         if (usable && !gateway_worker_has_room(w))
             break;
-        if (!usable && loading && r->waits_for_load)
+        if (!usable && loading && r->waits_for != REQUEST_WAIT_SLOT)
             break;
         request_step(r, LIFECYCLE_EVENT_WAKE);
     }
