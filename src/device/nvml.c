@@ -38,7 +38,7 @@ static void find_processes(struct nvml *out)
 int nvml_load(const char *path, struct nvml *ret, int *ret_code, char *why)
 {
     struct nvml nvml = {0};
-    char text[64];
+    char text[96];
     int code;
 
     nvml.handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);

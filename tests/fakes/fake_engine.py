@@ -23,6 +23,7 @@ FAKE_ENGINE, a JSON object:
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -110,18 +111,34 @@ def answer(path):
         return 200, "application/json; charset=utf-8", '{"status":"ok"}'
     if path == "/props":
         return 200, "application/json", '{"default_generation_settings":{},"model_path":"x"}'
+    if path == "/v1/chat/completions":
+        return 200, "application/json", json.dumps({
+            "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "fake",
+            "choices": [{"index": 0, "finish_reason": "stop",
+                         "message": {"role": "assistant", "content": "managed"}}],
+            "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}})
     return 404, "application/json", '{"error":{"message":"File Not Found","code":404}}'
+
+
+def read_request(connection):
+    """The path, when head and body are there; None when the peer has left."""
+    got = b""
+    while True:
+        head, end, body = got.partition(b"\r\n\r\n")
+        length = re.search(rb"(?i)content-length: *(\d+)", head)
+        if end and len(body) >= (int(length[1]) if length else 0):
+            return head.split(b" ", 2)[1].decode("ascii")
+        data = connection.recv(65536)
+        if not data:
+            return None
+        got += data
 
 
 def serve_one(connection):
     with connection:
-        head = b""
-        while b"\r\n\r\n" not in head:
-            data = connection.recv(4096)
-            if not data:
-                return
-            head += data
-        path = head.split(b" ", 2)[1].decode("ascii")
+        path = read_request(connection)
+        if path is None:
+            return
         reply = answer(path)
         if reply is None:
             while connection.recv(4096):

@@ -5,8 +5,11 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+enum { ORDERS_POLL_MS = 20 };
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -33,11 +36,91 @@ struct stub_nvml *stub_nvml_state(void)
     return &stub;
 }
 
+/* --- orders from a file; see stub_nvml.h --- */
+
+static void take_number(const char *key, unsigned long long n)
+{
+    const struct {
+        const char *key;
+        int *code;
+        unsigned long long *bytes;
+    } known[] = {
+        {"init", &stub.init, NULL},
+        {"handle", &stub.handle, NULL},
+        {"memory_v1", &stub.memory_v1, NULL},
+        {"memory_v2", &stub.memory_v2, NULL},
+        {"processes_v3", &stub.processes_v3, NULL},
+        {"processes_v2", &stub.processes_v2, NULL},
+        {"processes_v1", &stub.processes_v1, NULL},
+        {"field", &stub.field, NULL},
+        {"events_register", &stub.events_register, NULL},
+        {"total", NULL, &stub.total},
+        {"reserved", NULL, &stub.reserved},
+        {"free", NULL, &stub.free},
+        {"used", NULL, &stub.used},
+        {"used_v1", NULL, &stub.used_v1},
+    };
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (strcmp(known[i].key, key) == 0 && known[i].code != NULL)
+            *known[i].code = (int)n;
+        else if (strcmp(known[i].key, key) == 0)
+            *known[i].bytes = n;
+    }
+    if (strcmp(key, "recovery") == 0)
+        stub.recovery = (unsigned int)n;
+    if (strcmp(key, "blocked") == 0)
+        stub.blocked = n != 0;
+}
+
+static void take_line(const char *line)
+{
+    static unsigned int xids; /* handed out so far */
+    char key[32] = "";
+    unsigned long long a = 0, b = 0;
+
+    if (sscanf(line, "name %63[^\n]", stub.name) == 1 ||
+        sscanf(line, "bus_id %31s", stub.bus_id) == 1 ||
+        sscanf(line, "%31s %llu %llu", key, &a, &b) < 2)
+        return;
+    if (strcmp(key, "compute") == 0 && stub.n_compute < STUB_PROCESSES)
+        stub.compute[stub.n_compute++] = (struct stub_process){(unsigned int)a, b};
+    else if (strcmp(key, "graphics") == 0 && stub.n_graphics < STUB_PROCESSES)
+        stub.graphics[stub.n_graphics++] = (struct stub_process){(unsigned int)a, b};
+    else if (strcmp(key, "xid") == 0 && b > xids) {
+        stub.xid = (unsigned int)a;
+        xids = (unsigned int)b;
+    } else
+        take_number(key, a);
+}
+
+/* Under the lock. Without the variable the stub does what the test set in its state. */
+static void read_orders(void)
+{
+    const char *path = getenv(STUB_NVML_ORDERS);
+    char line[128];
+    FILE *f = path != NULL ? fopen(path, "re") : NULL;
+
+    if (f == NULL)
+        return;
+    stub.n_compute = stub.n_graphics = 0;
+    stub.events_wait = NVML_RETURN_TIMEOUT;
+    while (fgets(line, sizeof(line), f) != NULL)
+        take_line(line);
+    fclose(f);
+}
+
+static void lock(void)
+{
+    pthread_mutex_lock(&stub.lock);
+    read_orders();
+}
+
 static int get(const int *code)
 {
     int value;
 
-    pthread_mutex_lock(&stub.lock);
+    lock();
     value = *code;
     pthread_mutex_unlock(&stub.lock);
     return value;
@@ -47,21 +130,37 @@ static int count_call(unsigned int *counter, const int *code)
 {
     int value;
 
-    pthread_mutex_lock(&stub.lock);
+    lock();
     (*counter)++;
     value = *code;
     pthread_mutex_unlock(&stub.lock);
     return value;
 }
 
+/* A moment from now, for pthread_cond_timedwait(). */
+static struct timespec in_ms(unsigned int ms)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    t.tv_nsec += (long)(ms % 1000) * 1000000L;
+    t.tv_sec += (time_t)(ms / 1000) + t.tv_nsec / 1000000000L;
+    t.tv_nsec %= 1000000000L;
+    return t;
+}
+
 static void wait_while_blocked(void)
 {
-    pthread_mutex_lock(&stub.lock);
+    lock();
     if (stub.blocked) {
         stub.in_blocked++;
         pthread_cond_broadcast(&stub.changed);
-        while (stub.blocked)
-            pthread_cond_wait(&stub.changed, &stub.lock);
+        while (stub.blocked) {
+            struct timespec until = in_ms(ORDERS_POLL_MS);
+
+            (void)pthread_cond_timedwait(&stub.changed, &stub.lock, &until);
+            read_orders();
+        }
         stub.in_blocked--;
         pthread_cond_broadcast(&stub.changed);
     }
@@ -255,17 +354,20 @@ int nvmlDeviceRegisterEvents(nvml_device device, unsigned long long types, nvml_
 /* Until an Xid is set, or the time is over. */
 int nvmlEventSetWait_v2(nvml_events events, struct nvml_event *data, unsigned int timeout_ms)
 {
-    struct timespec until;
-    int code = 0, rc = 0;
+    struct timespec end = in_ms(timeout_ms);
+    bool over = false;
+    int code = 0;
 
     (void)events;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += (long)(timeout_ms % 1000) * 1000000L;
-    until.tv_sec += (time_t)(timeout_ms / 1000) + until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
-    pthread_mutex_lock(&stub.lock);
-    while (stub.xid == 0 && rc == 0 && stub.events_wait == NVML_RETURN_TIMEOUT)
-        rc = pthread_cond_timedwait(&stub.changed, &stub.lock, &until);
+    lock();
+    while (stub.xid == 0 && !over && stub.events_wait == NVML_RETURN_TIMEOUT) {
+        struct timespec until = in_ms(ORDERS_POLL_MS), now;
+
+        (void)pthread_cond_timedwait(&stub.changed, &stub.lock, &until);
+        clock_gettime(CLOCK_REALTIME, &now);
+        over = now.tv_sec > end.tv_sec || (now.tv_sec == end.tv_sec && now.tv_nsec >= end.tv_nsec);
+        read_orders();
+    }
     if (stub.xid != 0) {
         *data = (struct nvml_event){
             .device = (nvml_device)(void *)&the_device, .type = NVML_EVENT_XID, .data = stub.xid};

@@ -3,6 +3,11 @@
  * loaded by path like the real one; a test loads the same file and sets what it answers through
  * `stub_nvml_state()`.
  *
+ * A test that runs the whole program writes orders into a file, named by STUB_NVML_ORDERS in the
+ * environment, and replaces it at any time: lines of a key and numbers. Keys are the fields below;
+ * `compute PID BYTES` and `graphics PID BYTES` are entries of the lists, `xid NUMBER COUNT` is handed out
+ * when COUNT is larger than before, `name TEXT`, `bus_id TEXT`.
+ *
  * Built twice: stub_nvml has everything, stub_nvml_old is a library from before the _v2 memory call,
  * the versioned lists of processes, fields and events.
  */
@@ -12,7 +17,8 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-#define STUB_PROCESSES 8
+#define STUB_PROCESSES   8
+#define STUB_NVML_ORDERS "FAILSOFT_STUB_NVML_ORDERS"
 
 struct stub_process {
     unsigned int pid;

@@ -1,0 +1,325 @@
+"""What memory is reported to be, and who shares it: the rows of tests/cases/memory_reports.yaml and
+sharing.yaml (F02, F09, F13, F18, F31, F34, F35, F37, F38, F39, F41, F44, F45, F46). The real gateway, its telemetry on
+pretended hardware, managed workers on a pretended engine; a row says what the hardware says, and what
+GET /failsoft/v1/status must say then. The words of a row are explained at the head of the files."""
+
+import json
+import os
+import re
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from conftest import load_cases
+from fake_engines import FakeLlama
+from rig_config import gateway_config, service, tier
+from rig_device import CARDS, GiB, Host, KiB, MiB, build_stub
+from rig_gateway import ROOT, eventually
+from rig_gguf import language_model, run
+
+WAIT_S = 9
+SAMPLES = 3  # that must agree before something is said to stay so
+BASE_MODEL = {"layers": 2, "width": 512, "heads": 8}
+WAITS = r"^(starting: )?(waits|nothing is known)"
+AT_ONCE = 8
+
+
+class Case:
+    """One row: hardware, configuration, gateway, and the names that formulas may use."""
+
+    def __init__(self, row, folder, libraries, cpu):
+        self.row, self.folder, self.cpu = row, folder, cpu
+        folder.mkdir()
+        self.names = {"GiB": GiB, "MiB": MiB, "KiB": KiB, "min": min, "max": max}
+        self.gateway = None
+        library = "/none/libnvidia-ml.so" if row.get("library") == "none" else \
+            build_stub(libraries, row.get("library", "new"))
+        self.card = CARDS[row.get("kind", "nvidia")](folder, library)
+        self.host = Host(folder) if "host" in row else None
+        self.set_host(row.get("host", {}))
+        self.config = self.make_config()
+        self.set_card(row.get("card", {}))
+
+    # --- formulas
+
+    def value(self, formula):
+        if isinstance(formula, str):
+            return eval(formula, dict(self.names))
+        return formula
+
+    def text_or_value(self, formula):
+        """Files of sysfs may say anything: what is no formula is text."""
+        try:
+            return self.value(formula)
+        except (NameError, SyntaxError):
+            return formula
+
+    # --- configuration
+
+    def make_config(self):
+        row = self.row
+        device = {"kind": self.card.kind, "back_after": "300ms"} | row.get("device", {})
+        device = {k: {True: "on", False: "off"}[v] if isinstance(v, bool) else
+                  f"{v}MiB" if k == "reserve" and isinstance(v, int) else v
+                  for k, v in device.items()}
+        services = {}
+        for name, spec in row["services"].items():
+            spec = spec if isinstance(spec, dict) else {"need": spec}
+            services[name] = self.service_of(name, spec)
+        config = gateway_config(
+            services, engine=str(ROOT / "tests/fakes/fake_engine.py"),
+            state_dir=str(self.folder / "state"), devices={"gpu0": device},
+            **row.get("options", {}))
+        for name, spec in row["services"].items():
+            self.size_model(config, name, spec if isinstance(spec, dict) else {"need": spec})
+        return config
+
+    def service_of(self, name, spec):
+        gpu = {"name": "gpu", "device": "gpu0", "stop_grace": "300ms",
+               "restart": {"backoff": "100ms", "backoff_max": "200ms", "settled": "100ms"},
+               **({"args": spec["args"]} if "args" in spec else {}), **spec.get("tier", {})}
+        if "mmproj" in spec:
+            path = language_model(size=int(self.value(spec["mmproj"]))).write(
+                self.folder / f"{name}-mmproj.gguf")
+            gpu["args"] = gpu.get("args", []) + ["--mmproj", str(path)]
+        tiers = [gpu] + ([] if spec.get("alone") else [tier("cpu", self.cpu)])
+        options = {k: spec[k] for k in ("context", "kind") if k in spec}
+        return service(*tiers, model=str(self.folder / f"{name}.gguf"), **options)
+
+    def predicted(self, config, name):
+        path = self.folder / "plan.json"
+        path.write_text(json.dumps(config))  # JSON is YAML
+        done = run("plan", "--config", path, "--json")
+        plan = next(p for p in json.loads(done.stdout)["plans"]
+                    if (p["service"], p["tier"]) == (name, "gpu"))
+        return plan["device"]["total"]["upper_bytes"]
+
+    def size_model(self, config, name, spec):
+        """A model whose predicted need on the device is the row's, by one more matrix."""
+        path = self.folder / f"{name}.gguf"
+        parts = BASE_MODEL | spec.get("model", {})
+        if "raw" in spec:
+            path.write_bytes(b"GGUF" + bytes(20))
+            os.truncate(path, int(self.value(spec["need"])))
+        else:
+            small = language_model(**parts)
+            small.write(path)
+            if "need" in spec:
+                need = int(self.value(spec["need"]))
+                more = need - self.predicted(config, name)
+                assert more >= 0, f"{name} needs {need - more:,} at least"
+                language_model(**parts, size=small.bytes_of("*") + more // 256 * 256).write(path)
+        if "raw" not in spec:
+            self.names[name] = self.predicted(config, name)
+
+    # --- the world
+
+    def set_card(self, facts):
+        out = {}
+        for key, value in facts.items():
+            if key in ("compute", "graphics"):
+                out[key] = {self.pid_of(who): self.value(n) for who, n in value.items()}
+            elif key in ("name", "bus_id"):
+                out[key] = value
+            else:
+                out[key] = self.text_or_value(value)
+        self.card.set(**out)
+
+    def set_host(self, facts):
+        if self.host:
+            self.host.set(**{k: {g: tuple(self.value(x) for x in level) for g, level in v.items()}
+                             if k == "groups" else self.value(v) for k, v in facts.items()})
+
+    def pid_of(self, who):
+        if isinstance(who, int):
+            return who
+        found = {}
+
+        def there():
+            found.update(self.gateway.tiers(who)["gpu"])
+            return found["pid"] > 0
+
+        assert eventually(there, WAIT_S, 0.02), found
+        return found["pid"]
+
+    def env(self):
+        return {**self.card.env(), **(self.host.env() if self.host else {}),
+                "FAILSOFT_KMSG": str(self.folder / "kmsg"), "FAKE_ENGINE": "{}"}
+
+
+# --- what status must say
+
+
+def number_is(found, wanted, case):
+    """A formula, or one with a comparison in front: `<= 3*GiB`."""
+    match = re.fullmatch(r"(<=|>=|<|>|!=)?(.*)", str(wanted), re.S)
+    value = case.value(match[2]) if isinstance(wanted, str) else wanted
+    return {"<=": found <= value, ">=": found >= value, "<": found < value, ">": found > value,
+            "!=": found != value, None: abs(found - value) <= 4096}[match[1]]
+
+
+def worker_is(worker, wanted):
+    state = worker["state"]
+    if wanted == "waits":
+        return state == "starting" and worker["pid"] == 0 and bool(re.search(WAITS, worker["reason"]))
+    if wanted == "gone":
+        return worker["pid"] == 0
+    return state == wanted
+
+
+def disagreement(case, status, want):
+    """The first thing that is not as wanted, or None."""
+    device = status["devices"][0]
+    tiers = {s["name"]: {t["name"]: {**t, **t["worker"]} for t in s["tiers"]}["gpu"]
+             for s in status["services"]}
+    for key, wanted in want.items():
+        name, _, what = key.partition(".")
+        if name in tiers:
+            worker = tiers[name]
+            good = {"": lambda: worker_is(worker, wanted),
+                    "says": lambda: bool(re.search(wanted, worker["reason"])),
+                    "restarts": lambda: worker["restarts"] == wanted,
+                    "availability": lambda: worker["availability"] == wanted}[what]()
+            found = {k: worker[k] for k in ("state", "pid", "reason", "restarts", "availability")}
+        elif key == "one_ready":
+            states = sorted(worker_is(tiers[n], "ready") for n in wanted)
+            good, found = states == [False] * (len(wanted) - 1) + [True], \
+                [(tiers[n]["state"], tiers[n]["reason"]) for n in wanted]
+        elif key == "claims":
+            found = {c["owner"]: c for c in device["claims"]}
+            good = found.keys() == wanted.keys() and all(
+                number_is(found[o]["bytes"], n, case) for o, n in wanted.items())
+        elif key in ("trust", "pressure"):
+            found, good = device[key], re.fullmatch(wanted, device[key])
+        elif key == "reason":
+            found, good = device[key], re.search(wanted, device[key])
+        else:
+            found = device[key + "_bytes"]
+            good = number_is(found, wanted, case)
+        if not good:
+            return f"{key}: wanted {wanted}, found {found}"
+    return None
+
+
+def adds_up(device):
+    parts = ("reserve", "foreign", "settled", "unsettled", "releasing", "headroom")
+    return sum(device[p + "_bytes"] for p in parts) == device["total_bytes"]
+
+
+class Runner:
+    def __init__(self, case):
+        self.case, self.gateway = case, case.gateway
+
+    def status(self):
+        status = self.gateway.status()
+        assert adds_up(status["devices"][0]), status["devices"][0]
+        return status
+
+    def wait(self, want):
+        told = []
+
+        def agrees():
+            told.append(disagreement(self.case, self.status(), want))
+            return told[-1] is None
+
+        if not eventually(agrees, self.case.row.get("patience", WAIT_S), 0.04):
+            raise AssertionError(told[-1])
+
+    def stays(self, want):
+        """True now, and until three more samples were taken (or 1.6 s: then there are none)."""
+        seen, age, end = 0, None, time.monotonic() + 1.6
+        while seen < SAMPLES and time.monotonic() < end:
+            status = self.status()
+            told = disagreement(self.case, status, want)
+            if told:
+                raise AssertionError(told)
+            now = status["devices"][0]["age_ms"]
+            seen += age is not None and now < age
+            age = now
+            time.sleep(0.04)
+
+    def set(self, facts):
+        self.case.set_card(facts)
+
+    def set_host(self, facts):
+        self.case.set_host(facts)
+
+    def kill(self, name):
+        os.kill(self.case.pid_of(name), signal.SIGKILL)
+
+    def ask(self, want):
+        body = {"model": want.get("service", "chat"), "max_tokens": want.get("max_tokens", 8),
+                "messages": [{"role": "user", "content": "hello " * want.get("words", 1)}]}
+        body |= want.get("body", {})
+        reply = self.gateway.call("POST", "/v1/chat/completions", body, timeout=20)
+        assert reply.status == want.get("status", 200), reply
+        if "tier" in want:
+            assert reply.tier == want["tier"], (reply, reply.get("X-Failsoft-Reason"))
+        if "reason" in want:
+            assert re.search(want["reason"], reply.get("X-Failsoft-Reason") or ""), reply
+        if "says" in want:
+            assert re.search(want["says"], reply.body.decode()), reply
+
+    def step(self, step):
+        (what, argument), = step.items()
+        getattr(self, what)(argument)
+
+
+@pytest.fixture(scope="session")
+def libraries(tmp_path_factory):
+    return tmp_path_factory.mktemp("stub")
+
+
+def failure_of(case):
+    """None, or what went wrong in this row."""
+    runner = Runner(case)
+    for number, step in enumerate(case.row["steps"], 1):
+        try:
+            runner.step(step)
+        except Exception as problem:  # told with the others'
+            return f"{case.row['id']}, step {number} {step}: {type(problem).__name__}: {problem}"
+    return None
+
+
+@pytest.fixture
+def run_rows(tmp_path, libraries, fakes, start_gateway):
+    """The rows of one field case at the same time, each with a gateway of its own: what takes time is
+    waiting for samples."""
+    def run_rows(rows):
+        cpu = fakes(FakeLlama, says=["C"], model="fake-cpu")
+        made = []
+        for row in rows:
+            case = Case(row, tmp_path / row["id"], libraries, cpu)
+            case.gateway = start_gateway(case.config, expect_children=None, env=case.env())
+            case.gateway.idle_descriptors = None
+            case.gateway.allow_log(r"(gpu|cpu|worker|chat|embed|device)")
+            made.append(case)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            failures = [f for f in pool.map(failure_of, made) if f]
+        assert not failures, "\n".join(failures)
+    return run_rows
+
+
+def by_field_case(name):
+    """The rows of a file, those of one field case together, at most eight."""
+    groups = {}
+    for parameter in load_cases(name):
+        row, = parameter.values
+        part = 0
+        while len(groups.get((row["id"].split("-")[0], part), [])) == AT_ONCE:
+            part += 1
+        groups.setdefault((row["id"].split("-")[0], part), []).append(row)
+    return [pytest.param(rows, id=case if part == 0 else f"{case}-{part + 1}")
+            for (case, part), rows in groups.items()]
+
+
+@pytest.mark.parametrize("rows", by_field_case("memory_reports"))
+def test_what_memory_is_reported_to_be(run_rows, rows):
+    run_rows(rows)
+
+
+@pytest.mark.parametrize("rows", by_field_case("sharing"))
+def test_who_shares_it(run_rows, rows):
+    run_rows(rows)
