@@ -349,6 +349,7 @@ void admit_take(struct gateway_request *r)
     struct attempt *a = &r->attempt;
     a->kv_claim = 0;
     a->memory_claim = LEDGER_CLAIM_NONE;
+    learn_attempt(w, use_of(r));
     if (!r->gateway->admission)
         return;
     if (w->kv_known && has_tokens(r))

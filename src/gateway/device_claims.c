@@ -8,6 +8,7 @@
 #include "gateway/devices.h"
 
 #include "base/units.h"
+#include "worker/fingerprint.h"
 
 #include <stdio.h>
 
@@ -82,6 +83,7 @@ void devices_worker_changed(struct gateway_worker *w, enum worker_state to)
 void devices_worker_gone(struct gateway_worker *w)
 {
     struct gateway_device *d = device_find(w->gateway, w->device);
+    learn_ask_forget(d, w);
     if (d && w->claim != LEDGER_CLAIM_NONE)
         (void)ledger_claim_begin_release(&d->ledger, w->claim, uv_now(w->gateway->loop));
     w->claim = LEDGER_CLAIM_NONE;
@@ -197,6 +199,9 @@ static bool may_start_on(struct gateway_device *d, struct gateway_worker *w, cha
     uint64_t now_ms = uv_now(w->gateway->loop);
     bool decides = w->gateway->admission;
     if (decides && !may_be_looked_at(d, w, now_ms, why, why_size))
+        return false;
+    w->learn.key.device = fingerprint_device(d->name, d->kind, d->ledger.total_bytes);
+    if (decides && learn_asks(d, w, why, why_size))
         return false;
     if (!learn_before_start(d, w, why, why_size) && decides)
         return false;

@@ -17,25 +17,6 @@ enum {
     LEARN_PERCENT = 100,
 };
 
-/* FNV-1a, http://www.isthe.com/chongo/tech/comp/fnv/ */
-static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t len)
-{
-    const unsigned char *p = bytes;
-    for (size_t i = 0; i < len; i++)
-        hash = (hash ^ p[i]) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
-/* A card that was swapped for another is another device. */
-static uint64_t device_hash(const struct gateway_device *d)
-{
-    uint64_t total =
-        d->ledger.total_bytes > 0 ? d->ledger.total_bytes : d->ledger.settings.declared_bytes;
-    uint64_t hash = hash_bytes(UINT64_C(0xcbf29ce484222325), d->name, strlen(d->name) + 1);
-    hash = hash_bytes(hash, &d->kind, sizeof(d->kind));
-    return hash_bytes(hash, &total, sizeof(total));
-}
-
 static struct learning *table_of(const struct gateway_worker *w)
 {
     struct learned *learned = w->gateway->learned;
@@ -117,8 +98,8 @@ bool learn_before_start(struct gateway_device *d, struct gateway_worker *w, char
     struct learning *table = table_of(w);
     if (!table)
         return true;
-    w->learn.key.device = device_hash(d);
     forget_other_settings(d, w);
+    learn_apply_sizes(w);
     if (learning_is_unfit(table, &w->learn.key)) {
         snprintf(
             why, why_size,

@@ -5,6 +5,7 @@
  *   grew with requests   ─► learning_note ─► what a request is reckoned to add
  *   grew and stays so    ─► leak suspected ─► recycled when idle (F04 ggml-org/llama.cpp#23446)
  *   cannot be loaded though there is memory ─► unfit: not tried again (F13 ggml-org/llama.cpp#18160)
+ *   the formula is not sure ─► the engine is asked for its sizes, once, before the first load
  *
  * Loop thread only. Names begin with learn_; the table and its file are learned.h.
  */
@@ -21,15 +22,23 @@
 
 struct gateway;
 struct gateway_device;
+struct dry_run;
 struct gateway_worker;
 struct fault;
 
+/* The engine's own word, see worker/dry_run.h and device_ask.c. */
+enum learn_ask { LEARN_ASK_NOT_YET = 0, LEARN_ASK_RUNS, LEARN_ASK_DONE };
+
 /* Part of a struct gateway_worker. */
 struct gateway_learning {
-    bool known;               /* the hashes of the key are, but for the device's */
-    struct learning_key key;  /* of its load */
-    uint64_t formula_bytes;   /* upper bound of the estimate; 0: not known */
-    uint64_t floor_bytes;     /* of it: weights and KV cache, which are exact */
+    bool known;              /* the hashes of the key are, but for the device's */
+    struct learning_key key; /* of its load */
+    uint64_t formula_bytes;  /* upper bound of a load, without what was measured; 0: not known */
+    uint64_t floor_bytes;    /* of it: weights and KV cache, which are exact */
+    enum learn_ask ask;
+    struct dry_run *dry_run; /* while it runs */
+    uint64_t ask_claim;      /* for its context on the device */
+    int ask_pid;
     bool settled;             /* measured since it was loaded */
     uint64_t loaded_bytes;    /* that measurement */
     uint64_t most_bytes;      /* since the requests before were judged */
@@ -45,9 +54,16 @@ struct gateway_learning {
     char failed_text[160];  /* the engine's words */
 };
 
-/* The estimate of its load is there. settings and others: hashes, see worker/fingerprint.h. */
+/* The estimate of its load is there. model, settings, engine: see worker/fingerprint.h. */
 void learn_prepare(struct gateway_worker *w, uint64_t model, uint64_t settings, uint64_t engine,
                    uint64_t formula_bytes, uint64_t floor_bytes);
+
+/* device_ask.c: true while the engine is being asked: the start waits, why says for what. */
+bool learn_asks(struct gateway_device *d, struct gateway_worker *w, char *why, size_t why_size);
+/* What it said, and has said before a restart, into formula_bytes and floor_bytes. */
+void learn_apply_sizes(struct gateway_worker *w);
+/* Its worker goes. */
+void learn_ask_forget(struct gateway_device *d, struct gateway_worker *w);
 
 /* Before each start: predicted_bytes from what was learned. False: it is known not to fit; why. */
 bool learn_before_start(struct gateway_device *d, struct gateway_worker *w, char *why,

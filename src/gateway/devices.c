@@ -60,11 +60,15 @@ static void to_ledger(struct gateway_device *d, const struct device_sample *s,
     {
         struct gateway_worker *w = LIST_ENTRY(node, struct gateway_worker, node);
         uint64_t bytes;
-        int pid = device_has_worker(d, w) ? worker_pid(w->worker) : 0;
-        if (pid != 0 && out->process_count < DEVICES_MAX_PROCESSES &&
-            device_sample_process(s, pid, &bytes))
-            processes[out->process_count++] =
-                (struct ledger_process){.pid = (uint32_t)pid, .bytes = bytes};
+        if (!device_has_worker(d, w))
+            continue;
+        const int pids[] = {worker_pid(w->worker), w->learn.ask_pid};
+        for (size_t i = 0; i < sizeof(pids) / sizeof(pids[0]); i++) {
+            if (pids[i] != 0 && out->process_count < DEVICES_MAX_PROCESSES &&
+                device_sample_process(s, pids[i], &bytes))
+                processes[out->process_count++] =
+                    (struct ledger_process){.pid = (uint32_t)pids[i], .bytes = bytes};
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 #include "policy/leak.h"
 
 #define LEAK_LEAST_BYTES (UINT64_C(256) << 20)
-enum { LEAK_SHARE = 16, LEAK_IN_A_ROW = 2 };
+enum { LEAK_SHARE = 16, LEAK_IN_A_ROW = 2, LEAK_STEP_SHARE = 16 };
 
 void leak_init(struct leak *k, uint64_t threshold_bytes)
 {
@@ -25,8 +25,11 @@ bool leak_note(struct leak *k, uint64_t idle_bytes)
     /* One figure may have caught the end of a request. */
     if (leak_grown_bytes(k) <= threshold)
         k->over = 0;
-    else if (k->over < LEAK_IN_A_ROW)
+    else if (k->over < LEAK_IN_A_ROW &&
+             (k->over == 0 || idle_bytes > k->high_bytes + threshold / LEAK_STEP_SHARE)) {
         k->over++;
+        k->high_bytes = idle_bytes;
+    }
     return leak_is_suspected(k);
 }
 

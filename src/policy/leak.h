@@ -5,6 +5,9 @@
  *   held ●      ●     ●    ●─ suspected: more than the first by over the threshold, twice in a row
  *        │ ●  (first)
  *
+ * A figure counts only where it is also higher than the last one that counted: a buffer that was made
+ * larger once, for a longer prompt, stays as it is, and a leak does not.
+ *
  * A suspected worker is recycled between requests, when it is idle (F04, ggml-org/llama.cpp#23446).
  *
  * Pure.
@@ -19,7 +22,8 @@ struct leak {
     uint64_t threshold_bytes; /* 0: the larger of 256 MiB and 1/16 of the first figure */
     uint64_t first_bytes;
     uint64_t last_bytes;
-    uint32_t over; /* figures above the threshold, in a row */
+    uint64_t high_bytes; /* of the figures that counted */
+    uint32_t over;       /* figures above the threshold, each higher than the one before */
     bool started;
 };
 

@@ -65,6 +65,35 @@ int learning_note(struct learning *l, const struct learning_key *key, uint64_t m
     return 0;
 }
 
+int learning_keep(struct learning *l, const struct learning_key *key, const uint64_t *figures,
+                  uint32_t count)
+{
+    if (count > LEARNING_SAMPLES || (unsigned)key->use >= LEARNING_USE_COUNT)
+        return -ERANGE;
+    for (uint32_t i = 0; i < count; i++) {
+        if (figures[i] > LEDGER_BYTES_MAX)
+            return -ERANGE;
+    }
+    struct learning_entry *entry = learning_take(l, key);
+    for (uint32_t i = 0; i < count; i++)
+        entry->samples[i] = figures[i];
+    entry->count = count;
+    entry->next = count % LEARNING_SAMPLES;
+    return 0;
+}
+
+uint32_t learning_kept(const struct learning *l, const struct learning_key *key,
+                       uint64_t *ret_figures)
+{
+    const struct learning_entry *entry = learning_find(l, key);
+    if (!entry)
+        return 0;
+    uint32_t first = (entry->next + LEARNING_SAMPLES - entry->count) % LEARNING_SAMPLES;
+    for (uint32_t i = 0; i < entry->count; i++)
+        ret_figures[i] = entry->samples[(first + i) % LEARNING_SAMPLES];
+    return entry->count;
+}
+
 /* The samples in rising order. */
 static void learning_sorted(const struct learning_entry *entry, uint64_t out[LEARNING_SAMPLES])
 {

@@ -32,6 +32,7 @@ enum learning_use {
     LEARNING_USE_LOAD = 0, /* a settled worker */
     LEARNING_USE_TEXT,     /* what a request adds to it */
     LEARNING_USE_IMAGE,    /* what a request with images adds (F04) */
+    LEARNING_USE_SIZES,    /* no measurements: figures that the engine gave, see learning_keep */
     LEARNING_USE_COUNT,
 };
 
@@ -72,6 +73,17 @@ int learning_note(struct learning *l, const struct learning_key *key, uint64_t m
  */
 uint64_t learning_estimate(const struct learning *l, const struct learning_key *key,
                            uint64_t predicted_bytes, uint64_t floor_bytes);
+
+/*
+ * Figures that belong to a key and are kept with it, at most LEARNING_SAMPLES, instead of what was
+ * there. 0; -ERANGE: too many, or one is no size (nothing is changed).
+ */
+int learning_keep(struct learning *l, const struct learning_key *key, const uint64_t *figures,
+                  uint32_t count);
+
+/* How many figures there are for the key; 0: none. ret_figures: LEARNING_SAMPLES, in their order. */
+uint32_t learning_kept(const struct learning *l, const struct learning_key *key,
+                       uint64_t *ret_figures);
 
 /* The load failed for good (single-buffer limit), or works after all. */
 void learning_set_unfit(struct learning *l, const struct learning_key *key, bool unfit);

@@ -44,7 +44,23 @@ static void one_high_figure_is_no_leak(void **state)
     assert_false(leak_note(&k, 900 * MIB));
     assert_false(leak_note(&k, 900 * MIB));
     assert_false(leak_note(&k, 1101 * MIB));
-    assert_true(leak_note(&k, 1101 * MIB));
+    assert_true(leak_note(&k, 1108 * MIB));
+}
+
+/* A longer prompt than ever made a buffer larger. It stays so, and nothing leaks. */
+static void a_step_is_no_leak(void **state)
+{
+    (void)state;
+    struct leak k;
+    leak_init(&k, 0);
+    assert_false(leak_note(&k, 2000 * MIB));
+    for (unsigned i = 0; i < 50; i++)
+        assert_false(leak_note(&k, (2600 + i % 3) * MIB));
+    /* But what goes on growing, however slowly, is found. */
+    bool found = false;
+    for (unsigned i = 0; i < 20 && !found; i++)
+        found = leak_note(&k, (2600 + 3 * i) * MIB);
+    assert_true(found);
 }
 
 /* A small worker is not suspected over 1/16 of next to nothing. */
@@ -57,15 +73,15 @@ static void small_workers_may_grow_a_little(void **state)
     assert_false(leak_note(&k, 450 * MIB));
     assert_false(leak_note(&k, 456 * MIB));
     assert_false(leak_note(&k, 457 * MIB));
-    assert_true(leak_note(&k, 457 * MIB));
+    assert_false(leak_note(&k, 473 * MIB));
+    assert_true(leak_note(&k, 474 * MIB));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_creeping_baseline_is_suspected),
-        cmocka_unit_test(warming_up_is_no_leak),
-        cmocka_unit_test(one_high_figure_is_no_leak),
+        cmocka_unit_test(a_creeping_baseline_is_suspected), cmocka_unit_test(warming_up_is_no_leak),
+        cmocka_unit_test(one_high_figure_is_no_leak),       cmocka_unit_test(a_step_is_no_leak),
         cmocka_unit_test(small_workers_may_grow_a_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -291,10 +291,38 @@ static void hostile_text_does_no_harm(void **state)
     }
 }
 
+static void figures_are_kept_as_they_are(void **state)
+{
+    (void)state;
+    static const uint64_t six[] = {92, 90, 97, 28, 0, 6}, two[] = {1, 2};
+    struct table t, back;
+    uint64_t out[LEARNING_SAMPLES] = {0};
+    struct learning_key key = load;
+    key.use = LEARNING_USE_SIZES;
+    start(&t);
+    start(&back);
+    assert_int_equal(learning_kept(&t.l, &key, out), 0);
+    assert_int_equal(learning_keep(&t.l, &key, six, 6), 0);
+    assert_int_equal(learning_keep(&t.l, &key, six, LEARNING_SAMPLES + 1), -ERANGE);
+    char text[4096];
+    size_t len = 0;
+    uint32_t skipped = 9;
+    assert_int_equal(learning_to_text(&t.l, text, sizeof(text), &len), 0);
+    assert_int_equal(learning_from_text(&back.l, (struct span){text, len}, &skipped), 0);
+    assert_int_equal(skipped, 0);
+    assert_int_equal(learning_kept(&back.l, &key, out), 6);
+    assert_memory_equal(out, six, sizeof(six));
+    assert_int_equal(learning_keep(&back.l, &key, two, 2), 0);
+    assert_int_equal(learning_kept(&back.l, &key, out), 2);
+    /* A load that is learned is another matter. */
+    assert_int_equal(learning_kept(&back.l, &load, out), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lowers_after_three_and_forgets_with_the_settings),
+        cmocka_unit_test(figures_are_kept_as_they_are),
         cmocka_unit_test(lowers_to_half_at_most),
         cmocka_unit_test(a_small_difference_is_left_alone),
         cmocka_unit_test(up_at_once_down_slowly),
