@@ -168,6 +168,16 @@ static void look_at_device(const struct gateway_request *r, const struct gateway
     t->may_grow = w->answered_bytes[use] < size_of(r);
 }
 
+/* A worker on the machine itself: under critical pressure there it is given nothing new (F124). */
+static void look_at_host(const struct gateway_request *r, const struct gateway_worker *w,
+                         struct admission_tier *t, struct ledger_view *view)
+{
+    if (w->device[0] != '\0' || !worker_is_managed(w->worker) || !t->loaded)
+        return;
+    t->host = view;
+    t->pressure = devices_host_pressure(r->gateway);
+}
+
 static void look_at_tier(const struct gateway_request *r, unsigned i, uint32_t passed,
                          struct admit_room *room)
 {
@@ -190,6 +200,7 @@ static void look_at_tier(const struct gateway_request *r, unsigned i, uint32_t p
         return;
     }
     look_at_device(r, w, t, &room->devices[i]);
+    look_at_host(r, w, t, &room->host);
     if (!has_tokens(r))
         return;
     t->kv_request_max = request_max(tier);
@@ -213,6 +224,7 @@ static void fill_facts(const struct gateway_request *r, uint32_t passed, struct 
         .delay_max_ms = s->memory_wait_ms,
         .delayed_ms = r->delay_since_ms > 0 ? now_ms - r->delay_since_ms : 0,
     };
+    devices_host_view(r->gateway, &room->host);
     for (unsigned i = 0; i < r->service->tier_count; i++)
         look_at_tier(r, i, passed, room);
 }
