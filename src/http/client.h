@@ -49,6 +49,13 @@ void http_origin_destroy(struct http_origin *o);
 /* Closes the idle connections (a worker restarted: they are dead). */
 void http_origin_close_idle(struct http_origin *o);
 
+/*
+ * The server of a numeric address listens at another port from now on: closes the idle connections;
+ * running calls go on with theirs. What http_origin_host() gave before is invalid.
+ * 0; -EINVAL (a host name, a unix socket, port 0); -ENOMEM, nothing changed.
+ */
+int http_origin_set_port(struct http_origin *o, uint16_t port);
+
 /* Path prefix of the base URL without trailing slash, "" when none; value for the Host field. */
 const char *http_origin_prefix(const struct http_origin *o);
 const char *http_origin_host(const struct http_origin *o);

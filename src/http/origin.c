@@ -230,6 +230,24 @@ void http_origin_close_idle(struct http_origin *o)
     call_close(LIST_ENTRY(node, struct http_call, node));
 }
 
+int http_origin_set_port(struct http_origin *o, uint16_t port)
+{
+    struct sockaddr_storage *address = &o->addresses[0];
+    bool v6 = address->ss_family == AF_INET6;
+    char *field = NULL;
+    if (!o->is_numeric || port == 0)
+        return -EINVAL;
+    if (asprintf(&field, v6 ? "[%s]:%u" : "%s:%u", o->host, (unsigned)port) < 0)
+        return -ENOMEM;
+    http_origin_close_idle(o);
+    free(o->host_field);
+    o->host_field = field;
+    o->port = port;
+    /* The port lies at the same place in both. */
+    ((struct sockaddr_in *)address)->sin_port = htons(port);
+    return 0;
+}
+
 void http_origin_destroy(struct http_origin *o)
 {
     if (!o || o->destroyed)

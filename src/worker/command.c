@@ -332,11 +332,42 @@ static void show_device(struct vector *v, const struct worker_options *o)
     }
 }
 
-static void build_env(struct vector *v, const struct worker_options *o, char *const *environment)
+/* `name=text` (name NULL: only the text) with the places filled in. */
+static void push_filled(struct vector *v, const char *name, const char *text,
+                        const struct command_place *place)
+{
+    const size_t port_len = strlen(CONFIG_PLACE_PORT), socket_len = strlen(CONFIG_PLACE_SOCKET);
+    size_t longest = (place->socket_path ? strlen(place->socket_path) : 0) + sizeof("65535");
+    size_t size =
+        (name ? strlen(name) + 1 : 0) + strlen(text) + (strlen(text) / port_len + 1) * longest + 1;
+    char *out = malloc(size);
+    size_t n = 0;
+
+    if (out != NULL && name != NULL)
+        n = (size_t)snprintf(out, size, "%s=", name);
+    while (out != NULL && *text != '\0') {
+        if (place->port != 0 && strncmp(text, CONFIG_PLACE_PORT, port_len) == 0) {
+            n += (size_t)snprintf(out + n, size - n, "%u", (unsigned)place->port);
+            text += port_len;
+        } else if (place->socket_path != NULL &&
+                   strncmp(text, CONFIG_PLACE_SOCKET, socket_len) == 0) {
+            n += (size_t)snprintf(out + n, size - n, "%s", place->socket_path);
+            text += socket_len;
+        } else {
+            out[n++] = *text++;
+        }
+    }
+    if (out != NULL)
+        out[n] = '\0';
+    vector_push_owned(v, out);
+}
+
+static void build_env(struct vector *v, const struct worker_options *o,
+                      const struct command_place *place, char *const *environment)
 {
     /* The owner's own settings first: what is present is not set again. */
     for (size_t i = 0; i < o->env_count; i++)
-        vector_printf(v, "%s=%s", o->env[i].name, o->env[i].value ? o->env[i].value : "");
+        push_filled(v, o->env[i].name, o->env[i].value ? o->env[i].value : "", place);
     for (char *const *entry = environment; entry != NULL && *entry != NULL; entry++) {
         if (!is_dropped(o, *entry))
             vector_push(v, *entry);
@@ -346,20 +377,62 @@ static void build_env(struct vector *v, const struct worker_options *o, char *co
     set_env(v, "GGML_NO_BACKTRACE", "1");
 }
 
+static int finish(struct vector *argv, struct vector *env, struct command *ret_command)
+{
+    if (argv->rc < 0 || env->rc < 0) {
+        vector_free(argv);
+        vector_free(env);
+        return -ENOMEM;
+    }
+    *ret_command = (struct command){argv->items, env->items, argv->count, env->count};
+    return 0;
+}
+
 int command_build(const struct worker_options *o, const char *program, const char *socket_path,
                   unsigned threads, char *const *environment, struct command *ret_command)
 {
+    static const struct command_place nowhere = {.program = NULL};
     struct vector argv = {0}, env = {0};
 
     build_argv(&argv, o, program, socket_path, threads);
-    build_env(&env, o, environment);
-    if (argv.rc < 0 || env.rc < 0) {
-        vector_free(&argv);
-        vector_free(&env);
-        return -ENOMEM;
+    build_env(&env, o, &nowhere, environment);
+    return finish(&argv, &env, ret_command);
+}
+
+static void build_program_argv(struct vector *v, const struct worker_options *o,
+                               const struct command_place *place)
+{
+    if (o->device == WORKER_DEVICE_SIM) {
+        /* It can hold nothing of a card that is not there: a process of ours does it in its stead. */
+        vector_push(v, place->wrapper);
+        vector_push(v, "sim");
+        vector_push(v, "hold");
+        vector_push(v, o->sim_card);
+        vector_push(v, "--bytes");
+        vector_printf(v, "%lluB", (unsigned long long)o->device_bytes);
+        vector_push(v, "--");
     }
-    *ret_command = (struct command){argv.items, env.items, argv.count, env.count};
-    return 0;
+    vector_push(v, place->program);
+    for (size_t i = 1; i < o->command_count; i++)
+        push_filled(v, NULL, o->command[i], place);
+}
+
+int command_build_program(const struct worker_options *o, const struct command_place *place,
+                          char *const *environment, struct command *ret_command)
+{
+    struct vector argv = {0}, env = {0};
+    struct worker_options own = *o;
+    char threads[16];
+
+    /* On a simulated card its memory is held for it, not by it. */
+    own.sim_plugin = NULL;
+    build_program_argv(&argv, o, place);
+    build_env(&env, &own, place, environment);
+    /* Counted by OpenMP, and so by most of what computes: all cores of the machine otherwise,
+     * whatever the quota is (F60). */
+    snprintf(threads, sizeof(threads), "%u", place->threads);
+    set_env(&env, "OMP_NUM_THREADS", threads);
+    return finish(&argv, &env, ret_command);
 }
 
 void command_free(struct command *c)

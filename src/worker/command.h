@@ -25,6 +25,22 @@ struct command {
 int command_build(const struct worker_options *o, const char *program, const char *socket_path,
                   unsigned threads, char *const *environment, struct command *ret_command);
 
+/* Where a program that is not llama-server runs and listens. */
+struct command_place {
+    const char *program;
+    const char *socket_path; /* NULL: a port */
+    uint16_t port;
+    unsigned threads;    /* as above */
+    const char *wrapper; /* device sim: argv[0] of our own executable, which holds the memory */
+};
+
+/*
+ * The same for a program; on a simulated card for the wrapper (`failsoft sim hold`), which runs it. In
+ * arguments and in values of o->env, {port} and {socket} are replaced. 0; -ENOMEM.
+ */
+int command_build_program(const struct worker_options *o, const struct command_place *place,
+                          char *const *environment, struct command *ret_command);
+
 /* NULL is fine. */
 void command_free(struct command *c);
 

@@ -34,6 +34,24 @@ void worker_options_init(struct worker_options *o)
     };
 }
 
+bool worker_options_is_program(const struct worker_options *o)
+{
+    return o->url == NULL && o->command_count > 0;
+}
+
+bool worker_options_uses_socket(const struct worker_options *o)
+{
+    for (size_t i = 1; i < o->command_count; i++) {
+        if (strstr(o->command[i], CONFIG_PLACE_SOCKET) != NULL)
+            return true;
+    }
+    for (size_t i = 0; i < o->env_count; i++) {
+        if (o->env[i].value != NULL && strstr(o->env[i].value, CONFIG_PLACE_SOCKET) != NULL)
+            return true;
+    }
+    return false;
+}
+
 const char *worker_engine_name(enum worker_engine engine)
 {
     switch (engine) {
@@ -82,6 +100,24 @@ static enum worker_device device_from_config(const struct config_device *device)
     }
 }
 
+/* The same strings in an array of our own. */
+static int strings_from_config(const struct config_strings *strings, const char *const **ret_items,
+                               size_t *ret_count)
+{
+    const char **items = NULL;
+
+    if (strings->count > 0) {
+        items = calloc(strings->count, sizeof(*items));
+        if (items == NULL)
+            return -ENOMEM;
+        for (size_t i = 0; i < strings->count; i++)
+            items[i] = strings->items[i];
+    }
+    *ret_items = items;
+    *ret_count = strings->count;
+    return 0;
+}
+
 /* The two pair types have the same meaning; a copied array of pointers keeps them apart. */
 static int pairs_from_config(const struct config_pairs *pairs, const struct worker_pair **ret_items,
                              size_t *ret_count)
@@ -111,7 +147,8 @@ static void options_fill_device(struct worker_options *o, const struct config_ti
     o->device_index = tier->device->index;
     o->sim_card = tier->device->card;
     o->sim_plugin = tier->device->plugin;
-    o->require_device = o->gpu_layers != 0;
+    /* Where a program's weights went is not to be read off its output. */
+    o->require_device = o->gpu_layers != 0 && tier->command.count == 0;
     o->oom_score_above = OOM_ABOVE_GPU;
 }
 
@@ -119,14 +156,14 @@ int worker_options_from_config(const struct config *config, const struct config_
                                const struct config_tier *tier, struct worker_options *ret_options)
 {
     struct worker_options o;
-    char **args = NULL;
     int rc;
 
     worker_options_init(&o);
     o.service = service->name;
     o.tier = tier->name;
     o.url = tier->managed ? NULL : tier->url;
-    o.engine = tier->managed ? WORKER_ENGINE_LLAMA_SERVER : engine_from_config(tier->engine);
+    o.engine = tier->managed && tier->command.count == 0 ? WORKER_ENGINE_LLAMA_SERVER
+                                                         : engine_from_config(tier->engine);
     o.connect_timeout_ms = tier->connect_timeout_ms;
     o.engine_path = config->engine_path;
     o.model_path = tier->model_path;
@@ -147,17 +184,16 @@ int worker_options_from_config(const struct config *config, const struct config_
         o.failed_pause_ms = 2 * o.backoff_max_ms;
     o.settled_ms = tier->restart.settled_ms;
     options_fill_device(&o, tier);
-
-    if (tier->args.count > 0) {
-        args = calloc(tier->args.count, sizeof(*args));
-        if (args == NULL)
-            return -ENOMEM;
-        for (size_t i = 0; i < tier->args.count; i++)
-            args[i] = tier->args.items[i];
-        o.args = (const char *const *)args;
-        o.arg_count = tier->args.count;
-    }
-    rc = pairs_from_config(&service->sampling, &o.sampling, &o.sampling_count);
+    if (tier->command.count > 0)
+        o.cache_ram_mib = 0; /* llama-server's */
+    o.health = tier->health;
+    o.device_bytes = tier->memory_bytes;
+    o.host_bytes = tier->host_memory_bytes;
+    rc = strings_from_config(&tier->command, &o.command, &o.command_count);
+    if (rc == 0)
+        rc = strings_from_config(&tier->args, &o.args, &o.arg_count);
+    if (rc == 0)
+        rc = pairs_from_config(&service->sampling, &o.sampling, &o.sampling_count);
     if (rc == 0)
         rc = pairs_from_config(&tier->env, &o.env, &o.env_count);
     if (rc < 0) {
@@ -172,13 +208,15 @@ void worker_options_release(struct worker_options *o)
 {
     if (o == NULL)
         return;
+    free((void *)o->command);
     free((void *)o->args);
     free((void *)o->sampling);
     free((void *)o->env);
+    o->command = NULL;
     o->args = NULL;
     o->sampling = NULL;
     o->env = NULL;
-    o->arg_count = o->sampling_count = o->env_count = 0;
+    o->command_count = o->arg_count = o->sampling_count = o->env_count = 0;
 }
 
 /* --- copy: the same walk twice, first to count (base NULL), then to fill --- */
@@ -224,11 +262,26 @@ static const struct worker_pair *copier_pairs(struct copier *c, const struct wor
     return to;
 }
 
+static const char *const *copier_strings(struct copier *c, const char *const *strings, size_t count)
+{
+    const char **to;
+
+    if (count == 0)
+        return NULL;
+    to = copier_take(c, strings, count * sizeof(*strings));
+    for (size_t i = 0; i < count; i++) {
+        const char *text = copier_string(c, strings[i]);
+
+        if (to != NULL)
+            to[i] = text;
+    }
+    return to;
+}
+
 static struct worker_options *copier_walk(struct copier *c, const struct worker_options *o)
 {
     struct worker_options *to = copier_take(c, o, sizeof(*o));
     struct worker_options copy = *o;
-    const char **args = NULL;
 
     copy.service = copier_string(c, o->service);
     copy.tier = copier_string(c, o->tier);
@@ -243,15 +296,9 @@ static struct worker_options *copier_walk(struct copier *c, const struct worker_
     copy.sim_plugin = copier_string(c, o->sim_plugin);
     copy.sampling = copier_pairs(c, o->sampling, o->sampling_count);
     copy.env = copier_pairs(c, o->env, o->env_count);
-    if (o->arg_count > 0)
-        args = copier_take(c, o->args, o->arg_count * sizeof(*o->args));
-    for (size_t i = 0; i < o->arg_count; i++) {
-        const char *arg = copier_string(c, o->args[i]);
-
-        if (args != NULL)
-            args[i] = arg;
-    }
-    copy.args = args;
+    copy.command = copier_strings(c, o->command, o->command_count);
+    copy.args = copier_strings(c, o->args, o->arg_count);
+    copy.health = copier_string(c, o->health);
     if (to != NULL)
         *to = copy;
     return to;
@@ -294,15 +341,22 @@ static bool same_pairs(const struct worker_pair *a, size_t a_count, const struct
     return true;
 }
 
-static bool same_args(const struct worker_options *a, const struct worker_options *b)
+static bool same_strings(const char *const *a, size_t a_count, const char *const *b, size_t b_count)
 {
-    if (a->arg_count != b->arg_count)
+    if (a_count != b_count)
         return false;
-    for (size_t i = 0; i < a->arg_count; i++) {
-        if (!same_string(a->args[i], b->args[i]))
+    for (size_t i = 0; i < a_count; i++) {
+        if (!same_string(a[i], b[i]))
             return false;
     }
     return true;
+}
+
+static bool same_program(const struct worker_options *a, const struct worker_options *b)
+{
+    return same_strings(a->command, a->command_count, b->command, b->command_count) &&
+           same_string(a->health, b->health) && a->device_bytes == b->device_bytes &&
+           a->host_bytes == b->host_bytes;
 }
 
 static bool same_engine_settings(const struct worker_options *a, const struct worker_options *b)
@@ -316,7 +370,8 @@ static bool same_engine_settings(const struct worker_options *a, const struct wo
            same_string(a->device_name, b->device_name) && same_string(a->sim_card, b->sim_card) &&
            same_string(a->sim_plugin, b->sim_plugin) && a->require_device == b->require_device &&
            same_pairs(a->sampling, a->sampling_count, b->sampling, b->sampling_count) &&
-           same_args(a, b) && same_pairs(a->env, a->env_count, b->env, b->env_count);
+           same_strings(a->args, a->arg_count, b->args, b->arg_count) && same_program(a, b) &&
+           same_pairs(a->env, a->env_count, b->env, b->env_count);
 }
 
 static bool same_supervision(const struct worker_options *a, const struct worker_options *b)

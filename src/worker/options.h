@@ -40,12 +40,23 @@ struct worker_options {
 
     /* External: base URL `http://host[:port][/prefix]`, NULL when managed. */
     const char *url;
-    enum worker_engine engine; /* UNKNOWN: find out (external); managed is always llama-server */
+    enum worker_engine engine; /* UNKNOWN: find out (external); without a command, managed is always
+                                  llama-server */
     uint64_t connect_timeout_ms;
 
     /* Managed. */
     const char *engine_path; /* a path, or a bare name that is looked up on PATH */
     const char *model_path;
+    /*
+     * A program that is not llama-server, looked up as engine_path, and its arguments. It is told in
+     * an argument or in `env` where to listen: {port} of 127.0.0.1, or {socket}. Count 0: the
+     * engine is llama-server, which engine_path and model_path name.
+     */
+    const char *const *command;
+    size_t command_count;
+    const char *health;       /* of the program: the path that answers 2xx when it is ready */
+    uint64_t device_bytes;    /* declared use of the device; on a simulated card held for it */
+    uint64_t host_bytes;      /* declared use of the machine */
     const char *run_dir;      /* for the socket; NULL: chosen, see run_dir.h */
     bool embeddings;          /* an embeddings service */
     uint32_t context_tokens;  /* for one slot; 0: the model's own, shared by the slots */
@@ -71,7 +82,7 @@ struct worker_options {
     const struct worker_pair *env; /* further environment; an empty value is an empty value */
     size_t env_count;
 
-    uint64_t load_timeout_ms; /* spawn to ready; 0: 30 s + model size / 50 MB/s */
+    uint64_t load_timeout_ms; /* spawn to ready; 0: by size, see supervise.c */
     uint64_t stop_grace_ms;
     uint64_t backoff_ms; /* first pause before a restart; doubled each time */
     uint64_t backoff_max_ms;
@@ -102,6 +113,11 @@ bool worker_options_equal(const struct worker_options *a, const struct worker_op
 /* A deep copy that owns everything, in one allocation, freed with worker_options_free(). 0; -ENOMEM. */
 int worker_options_copy(const struct worker_options *o, struct worker_options **ret_copy);
 void worker_options_free(struct worker_options *copy);
+
+/* Managed, and not llama-server. */
+bool worker_options_is_program(const struct worker_options *o);
+/* The program is told a unix socket, not a port. */
+bool worker_options_uses_socket(const struct worker_options *o);
 
 const char *worker_engine_name(enum worker_engine engine); /* "llama-server", … */
 const char *worker_device_name(enum worker_device device);

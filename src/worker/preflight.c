@@ -40,6 +40,12 @@ static bool is_program(const char *path)
     return access(path, X_OK) == 0;
 }
 
+/* What is to be started, in messages. */
+static const char *what(const struct preflight *p)
+{
+    return worker_options_is_program(p->options) ? "program" : "engine";
+}
+
 static bool find_on_path(struct preflight *p, const char *name)
 {
     const char *path = getenv("PATH");
@@ -55,21 +61,22 @@ static bool find_on_path(struct preflight *p, const char *name)
         path += len;
         path += *path == ':';
     }
-    return fail(p, -ENOENT, "engine not found: there is no %s on PATH", name);
+    return fail(p, -ENOENT, "%s not found: there is no %s on PATH", what(p), name);
 }
 
 static bool check_engine(struct preflight *p)
 {
-    const char *engine = p->options->engine_path;
+    bool program = worker_options_is_program(p->options);
+    const char *engine = program ? p->options->command[0] : p->options->engine_path;
 
     if (strchr(engine, '/') == NULL)
         return find_on_path(p, engine);
     if (strlen(engine) >= sizeof(p->program))
-        return fail(p, -ENAMETOOLONG, "the engine's path is too long");
+        return fail(p, -ENAMETOOLONG, "the %s's path is too long", what(p));
     memcpy(p->program, engine, strlen(engine) + 1);
     if (is_program(engine))
         return true;
-    return fail(p, -errno, "engine %s can not be run: %s", engine, strerror(errno));
+    return fail(p, -errno, "%s %s can not be run: %s", what(p), engine, strerror(errno));
 }
 
 /* The four letters at the start of every GGUF file (ggml docs/gguf.md). */
@@ -133,15 +140,16 @@ static void look_at_memory(struct preflight *p)
 
 void preflight_run(struct preflight *p)
 {
+    bool program = worker_options_is_program(p->options);
     unsigned allowed;
 
     p->rc = 0;
     p->why[0] = '\0';
     p->plugin[0] = '\0';
     p->model_bytes = 0;
-    if (!check_engine(p) || !check_model(p))
+    if (!check_engine(p) || (!program && !check_model(p)))
         return;
-    if (p->options->device == WORKER_DEVICE_SIM && !check_plugin(p))
+    if (p->options->device == WORKER_DEVICE_SIM && !program && !check_plugin(p))
         return;
     allowed = cpu_limit_read("", cpu_limit_affinity());
     p->threads = cpu_limit_threads(p->options->threads, allowed);

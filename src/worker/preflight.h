@@ -22,8 +22,8 @@ struct preflight {
     int rc; /* 0, or a negative errno and `why` */
     char why[PREFLIGHT_WHY];
     char program[PREFLIGHT_PATH];
-    char plugin[PREFLIGHT_PATH]; /* device sim */
-    uint64_t model_bytes;
+    char plugin[PREFLIGHT_PATH]; /* device sim, llama-server */
+    uint64_t model_bytes;        /* 0 for a program */
     unsigned threads;
     bool memory_known; /* held_bytes is a figure, not a guess */
     uint64_t held_bytes;

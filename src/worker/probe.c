@@ -77,6 +77,27 @@ enum probe_health probe_judge_health(int status, struct span body, char *why, si
     return health;
 }
 
+enum probe_health probe_judge_path(const char *path, int status, struct span body, char *why,
+                                   size_t why_size)
+{
+    char start[48];
+
+    if (status >= 200 && status <= 299) {
+        why[0] = '\0';
+        return PROBE_HEALTH_READY;
+    }
+    quote_start(body, start, sizeof(start));
+    if (status == 404 || status == 405)
+        snprintf(
+            why, why_size,
+            "%s answered %d: it has no such path; `health` must be one that answers 200 when the "
+            "program is ready",
+            path, status);
+    else
+        snprintf(why, why_size, "%s answered %d %s", path, status, start);
+    return PROBE_HEALTH_NOT_YET;
+}
+
 static const struct {
     const char *path;
     enum worker_engine engine;

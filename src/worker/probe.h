@@ -26,6 +26,13 @@ enum probe_health {
 /* `why` gets a sentence for all but READY. */
 enum probe_health probe_judge_health(int status, struct span body, char *why, size_t why_size);
 
+/*
+ * The same for a program of which only a path is known: 2xx is ready, whatever it says; nothing proves
+ * a stranger.
+ */
+enum probe_health probe_judge_path(const char *path, int status, struct span body, char *why,
+                                   size_t why_size);
+
 enum { PROBE_ENGINE_STEPS = 3 };
 
 /* The path asked in a step of finding out the engine, in this order; NULL after the last. */

@@ -26,12 +26,14 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum {
     SUPERVISE_PROBE_TIMEOUT_MS = 5000,
     SUPERVISE_LOAD_BASE_MS = 30000,
+    SUPERVISE_PROGRAM_BASE_MS = 60000,       /* an interpreter and its libraries come first */
     SUPERVISE_LOAD_BYTES_PER_MS = 50 * 1000, /* 50 MB/s: a hard disk on a bad day */
     SUPERVISE_DEADLINE_FACTOR_MAX = 8,
 };
@@ -105,10 +107,15 @@ static void on_probe_due(uv_timer_t *timer)
     ask_health(timer->data);
 }
 
+static const char *health_path(const struct worker *w)
+{
+    return w->options->health != NULL ? w->options->health : "/health";
+}
+
 static void ask_health(struct worker *w)
 {
     w->probes++;
-    if (probe_start(&w->probe, "/health", SUPERVISE_PROBE_TIMEOUT_MS) < 0 &&
+    if (probe_start(&w->probe, health_path(w), SUPERVISE_PROBE_TIMEOUT_MS) < 0 &&
         !probe_is_running(&w->probe))
         uv_timer_start(&w->step_timer, on_probe_due, probe_pause_ms(w), 0);
 }
@@ -140,9 +147,13 @@ static void on_settled(uv_timer_t *timer)
 
 static uint64_t load_deadline_ms(const struct worker *w)
 {
-    uint64_t ms = w->options->load_timeout_ms;
+    const struct worker_options *o = w->options;
+    uint64_t declared = o->device_bytes > o->host_bytes ? o->device_bytes : o->host_bytes;
+    uint64_t ms = o->load_timeout_ms;
 
-    if (ms == 0)
+    if (ms == 0 && w->program)
+        ms = SUPERVISE_PROGRAM_BASE_MS + declared / SUPERVISE_LOAD_BYTES_PER_MS;
+    else if (ms == 0)
         ms = SUPERVISE_LOAD_BASE_MS + w->job_data.model_bytes / SUPERVISE_LOAD_BYTES_PER_MS;
     return ms * w->deadline_factor;
 }
@@ -157,7 +168,9 @@ static void become_ready(struct worker *w)
     process_read_now(w->process);
     if (w->destroying || w->state != WORKER_STATE_LOADING)
         return;
-    if (!load_report_placement(report, o->gpu_layers, o->device_name, sentence, sizeof(sentence)) &&
+    sentence[0] = '\0';
+    if (!w->program &&
+        !load_report_placement(report, o->gpu_layers, o->device_name, sentence, sizeof(sentence)) &&
         o->require_device) {
         worker_set_reason(w, "%s", sentence);
         w->fail_next = true;
@@ -184,7 +197,9 @@ void supervise_probe_answered(struct worker *w, const struct probe_answer *answe
         return;
     if (answer->error == 0) {
         enum probe_health health =
-            probe_judge_health(answer->status, answer->body, why, sizeof(why));
+            w->program
+                ? probe_judge_path(health_path(w), answer->status, answer->body, why, sizeof(why))
+                : probe_judge_health(answer->status, answer->body, why, sizeof(why));
 
         if (health == PROBE_HEALTH_READY) {
             become_ready(w);
@@ -198,7 +213,9 @@ void supervise_probe_answered(struct worker *w, const struct probe_answer *answe
             return;
         }
     } else if (answer->connected) {
-        worker_set_reason(w, "accepts connections but does not answer /health");
+        worker_set_reason(w, "accepts connections but does not answer %s", health_path(w));
+    } else if (w->program) {
+        worker_set_reason(w, "does not listen at %s yet", w->address);
     }
     uv_timer_start(&w->step_timer, on_probe_due, probe_pause_ms(w), 0);
 }
@@ -230,18 +247,34 @@ static void on_output(struct process *p, int stream, struct span bytes, void *ct
     log_assembler_feed(&w->output->assembler[stream - 1], bytes, on_line, w);
 }
 
-static void describe_exit(struct worker *w, const struct process_exit *exit)
+/* What it said that explains its end, "" when nothing does. llama-server's first error is the cause, and
+ * what follows its consequences; another program ends with its cause, as a trace does. */
+static void describe_last_words(const struct worker *w, char *out, size_t out_size)
 {
     const struct load_report *report = &w->output->report;
-    const char *error = w->was_ready ? load_report_recent_error(report) : report->first_error;
+    const char *error =
+        w->was_ready || w->program ? load_report_recent_error(report) : report->first_error;
+    struct span last;
+
+    snprintf(out, out_size, "%s", error);
+    if (error[0] == '\0' && w->program && report->lines > 0 &&
+        log_tail_get(&w->output->tail, &last, 1) == 1)
+        snprintf(out, out_size, "it said: %.*s", SPAN_FMT(last));
+}
+
+static void describe_exit(struct worker *w, const struct process_exit *exit)
+{
     const char *hint = process_exit_hint(exit);
+    char error[LOAD_REPORT_TEXT];
     char text[192], time[24];
 
     process_exit_text(exit, text, sizeof(text));
     if (exit->exec_error != 0) {
-        worker_set_reason(w, "engine %s %s", w->job_data.program, text);
+        worker_set_reason(w, "%s %s %s", w->program ? "program" : "engine", w->job_data.program,
+                          text);
         return;
     }
+    describe_last_words(w, error, sizeof(error));
     units_format_duration_ms(uv_now(w->loop) - w->spawned_at_ms, time, sizeof(time));
     worker_set_reason(w, "%s after %s%s%s%s%s", text, time, hint[0] ? ", " : "", hint,
                       error[0] ? ": " : "", error);
@@ -264,7 +297,8 @@ static void on_exit_seen(struct process *p, const struct process_exit *exit, voi
     probe_cancel(&w->probe);
     supervise_cancel_wait(w);
     http_origin_close_idle(w->origin);
-    run_dir_unlink_socket(w->socket_path);
+    if (w->socket_path[0] != '\0')
+        run_dir_unlink_socket(w->socket_path);
     if (exit->exec_error != 0)
         w->fail_next = true;
     if (!w->keep_reason)
@@ -309,35 +343,88 @@ void supervise_end(struct worker *w, bool force)
 
 extern char **environ;
 
+/* The folder may have been tidied away: by the last worker before us, or by a cleaner of /tmp. */
+static int prepare_socket(struct worker *w)
+{
+    bool made = false;
+    int rc = run_dir_prepare(w->run_dir, &made);
+
+    if (rc == 0)
+        rc = run_dir_unlink_socket(w->socket_path);
+    if (rc == 0)
+        w->run_dir_made = w->run_dir_made || made;
+    return rc;
+}
+
+/* Another port at every start: the last one may be what it died of. */
+static int prepare_port(struct worker *w)
+{
+    uint16_t port;
+    char *address;
+    int rc = port_take(&port);
+
+    if (rc < 0)
+        return rc;
+    if (asprintf(&address, "http://127.0.0.1:%u", (unsigned)port) < 0)
+        rc = -ENOMEM;
+    else
+        rc = http_origin_set_port(w->origin, port);
+    if (rc < 0) {
+        port_give_back(port);
+        return rc;
+    }
+    port_give_back(w->port);
+    w->port = port;
+    free(w->address);
+    w->address = address;
+    return 0;
+}
+
+static int make_command(struct worker *w, struct command *ret_command)
+{
+    struct worker_options o = *w->options;
+
+    if (w->program) {
+        struct command_place place = {.program = w->job_data.program,
+                                      .socket_path = w->socket_path[0] ? w->socket_path : NULL,
+                                      .port = w->port,
+                                      .threads = w->job_data.threads,
+                                      .wrapper = "failsoft"};
+
+        return command_build_program(&o, &place, environ, ret_command);
+    }
+    if (o.device == WORKER_DEVICE_SIM)
+        o.sim_plugin = w->job_data.plugin;
+    return command_build(&o, w->job_data.program, w->socket_path, w->job_data.threads, environ,
+                         ret_command);
+}
+
 static int spawn_engine(struct worker *w)
 {
     static const struct process_events events = {on_output, on_exit_seen, on_stuck};
-    struct worker_options o = *w->options;
+    /* On a simulated card our own executable holds the memory and starts the program. */
+    bool wrapped = w->program && w->options->device == WORKER_DEVICE_SIM;
     struct command command;
-    bool made = false;
-    int rc;
+    int rc = w->socket_path[0] != '\0' ? prepare_socket(w) : prepare_port(w);
 
-    if (o.device == WORKER_DEVICE_SIM)
-        o.sim_plugin = w->job_data.plugin;
-    /* The folder may have been tidied away: by the last worker before us, or by a cleaner of /tmp. */
-    rc = run_dir_prepare(w->run_dir, &made);
     if (rc == 0)
-        rc = run_dir_unlink_socket(w->socket_path);
+        rc = make_command(w, &command);
     if (rc < 0)
         return rc;
-    w->run_dir_made = w->run_dir_made || made;
-    rc = command_build(&o, w->job_data.program, w->socket_path, w->job_data.threads, environ,
-                       &command);
-    if (rc < 0)
-        return rc;
-    rc = process_spawn(w->loop,
-                       &(struct process_spec){.program = w->job_data.program,
-                                              .argv = command.argv,
-                                              .envp = command.envp,
-                                              .oom_score_above = o.oom_score_above},
-                       &events, w, &w->process);
+    rc = process_spawn(
+        w->loop,
+        &(struct process_spec){.program = wrapped ? "/proc/self/exe" : w->job_data.program,
+                               .argv = command.argv,
+                               .envp = command.envp,
+                               .oom_score_above = w->options->oom_score_above},
+        &events, w, &w->process);
     command_free(&command);
     return rc;
+}
+
+static const char *loading_text(const struct worker *w)
+{
+    return w->program ? "starting the program" : "loading the model";
 }
 
 static void launch(struct worker *w)
@@ -351,7 +438,8 @@ static void launch(struct worker *w)
     w->probes = 0;
     rc = spawn_engine(w);
     if (rc < 0) {
-        worker_set_reason(w, "the engine can not be started: %s", strerror(-rc));
+        worker_set_reason(w, "the %s can not be started: %s", w->program ? "program" : "engine",
+                          strerror(-rc));
         schedule_restart(w);
         return;
     }
@@ -363,9 +451,9 @@ static void launch(struct worker *w)
     uv_timer_start(&w->step_timer, on_probe_due, probe_pause_ms(w), 0);
     /* What went wrong last stays to be seen while it is tried again. */
     if (w->starts_not_ready > 0 && w->reason[0] != '\0')
-        worker_set_reason(w, "loading the model again; before: %s", w->reason);
+        worker_set_reason(w, "%s again; before: %s", loading_text(w), w->reason);
     else
-        worker_set_reason(w, "loading the model");
+        worker_set_reason(w, "%s", loading_text(w));
     worker_set_state(w, WORKER_STATE_LOADING);
 }
 

@@ -88,8 +88,15 @@ static int check_options(const struct worker_options *o)
 {
     if (o->service == NULL || o->tier == NULL)
         return -EINVAL;
-    if (o->url == NULL && (o->engine_path == NULL || o->engine_path[0] == '\0' ||
-                           o->model_path == NULL || o->model_path[0] == '\0'))
+    if (o->url != NULL)
+        return 0;
+    if (o->command_count > 0) {
+        bool held = o->device != WORKER_DEVICE_SIM || o->sim_card != NULL;
+
+        return o->command[0][0] != '\0' && held ? 0 : -EINVAL;
+    }
+    if (o->engine_path == NULL || o->engine_path[0] == '\0' || o->model_path == NULL ||
+        o->model_path[0] == '\0')
         return -EINVAL;
     return 0;
 }
@@ -104,17 +111,11 @@ static int create_external(struct worker *w, struct http_origin_options *origin_
     return http_origin_create_url(w->loop, w->options->url, origin_options, &w->origin);
 }
 
-static int create_managed(struct worker *w, struct http_origin_options *origin_options)
+static int create_socket(struct worker *w, const struct http_origin_options *origin_options)
 {
     const char *configured = w->options->run_dir;
     int rc;
 
-    w->managed = true;
-    w->state = WORKER_STATE_STOPPED;
-    w->engine = WORKER_ENGINE_LLAMA_SERVER;
-    w->output = calloc(1, sizeof(*w->output));
-    if (w->output == NULL)
-        return -ENOMEM;
     if (configured == NULL)
         rc = run_dir_default(w->run_dir, sizeof(w->run_dir));
     else if (strlen(configured) >= sizeof(w->run_dir))
@@ -130,12 +131,35 @@ static int create_managed(struct worker *w, struct http_origin_options *origin_o
     }
     if (rc == 0)
         rc = run_dir_prepare(w->run_dir, &w->run_dir_made);
-    /* No pool: an idle connection holds one of the engine's few HTTP threads, and a unix socket
-     * costs next to nothing to open. */
-    origin_options->max_idle = 0;
     if (rc == 0)
         rc = http_origin_create_unix(w->loop, w->socket_path, origin_options, &w->origin);
     return rc;
+}
+
+/* The port is chosen at each start; nobody calls it before. */
+static int create_port(struct worker *w, const struct http_origin_options *origin_options)
+{
+    w->address = strdup("http://127.0.0.1");
+    if (w->address == NULL)
+        return -ENOMEM;
+    return http_origin_create_url(w->loop, w->address, origin_options, &w->origin);
+}
+
+static int create_managed(struct worker *w, struct http_origin_options *origin_options)
+{
+    w->managed = true;
+    w->state = WORKER_STATE_STOPPED;
+    w->program = worker_options_is_program(w->options);
+    w->engine = w->program ? w->options->engine : WORKER_ENGINE_LLAMA_SERVER;
+    w->output = calloc(1, sizeof(*w->output));
+    if (w->output == NULL)
+        return -ENOMEM;
+    /* No pool: an idle connection holds one of the engine's few HTTP threads (the only one of a small
+     * program), and a new one costs next to nothing on this machine. */
+    origin_options->max_idle = 0;
+    if (w->program && !worker_options_uses_socket(w->options))
+        return create_port(w, origin_options);
+    return create_socket(w, origin_options);
 }
 
 static void add_timer(struct worker *w, uv_timer_t *timer)
@@ -211,7 +235,8 @@ void worker_destroy(struct worker *w)
     uv_close((uv_handle_t *)&w->deadline_timer, on_handle_closed);
     uv_close((uv_handle_t *)&w->notice_timer, on_handle_closed);
     http_origin_destroy(w->origin);
-    if (w->managed) {
+    port_give_back(w->port);
+    if (w->socket_path[0] != '\0') {
         run_dir_unlink_socket(w->socket_path);
         /* The last one out removes a folder that was not there before; others find it not empty
          * or still in use, and a configured folder that existed stays. */

@@ -148,7 +148,7 @@ uint32_t worker_restarts(const struct worker *w);
 bool worker_is_managed(const struct worker *w);
 /* Borrowed; lives as long as the worker, over restarts. */
 struct http_origin *worker_origin(const struct worker *w);
-/* `unix:/path` or the base URL, for people. */
+/* `unix:/path` or the base URL, for people. Valid until the next start. */
 const char *worker_address(const struct worker *w);
 enum worker_engine worker_get_engine(const struct worker *w);
 const struct worker_options *worker_get_options(const struct worker *w);

@@ -13,6 +13,7 @@
 #include "worker/command.h"
 #include "worker/load_report.h"
 #include "worker/log_tail.h"
+#include "worker/port.h"
 #include "worker/preflight.h"
 #include "worker/probe.h"
 #include "worker/process.h"
@@ -39,6 +40,7 @@ struct worker {
     const struct worker_events *events;
     void *ctx;
     bool managed;
+    bool program; /* managed, and not llama-server */
     bool wanted;
     bool destroying;
 
@@ -57,6 +59,7 @@ struct worker {
     char run_dir[RUN_DIR_SOCKET_PATH_MAX + 1];
     bool run_dir_made;
     char socket_path[RUN_DIR_SOCKET_PATH_MAX + 1];
+    uint16_t port; /* of this or the last start, ours until the next; 0: none, or a socket */
     struct process *process; /* NULL: none */
     struct worker_output *output;
     uint64_t spawned_at_ms;
