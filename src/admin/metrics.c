@@ -40,8 +40,19 @@ TIER_GETTER(waiting)
 TIER_GETTER(slots)
 TIER_GETTER(consecutive_failures)
 TIER_GETTER(restarts)
+TIER_GETTER(recycles)
 TIER_GETTER(attempts_total)
 TIER_GETTER(attempts_failed)
+
+#define TIER_MEMORY_GETTER(field)                                                                  \
+    static uint64_t tier_##field(const struct gateway_tier_snapshot *t)                            \
+    {                                                                                              \
+        return t->memory.field;                                                                    \
+    }
+
+TIER_MEMORY_GETTER(predicted_bytes)
+TIER_MEMORY_GETTER(learned_bytes)
+TIER_MEMORY_GETTER(measured_bytes)
 
 #define SERVICE_GETTER(field)                                                                      \
     static uint64_t service_##field(const struct gateway_service_counters *c)                      \
@@ -65,6 +76,14 @@ static const struct tier_family tier_families[] = {
      tier_consecutive_failures},
     {"failsoft_worker_restarts_total", "counter", "Starts of the worker after the first.",
      tier_restarts},
+    {"failsoft_worker_recycles_total", "counter",
+     "Restarts of the worker because its memory crept up.", tier_recycles},
+    {"failsoft_worker_predicted_bytes", "gauge",
+     "Memory of its device that is claimed for the next load of the worker.", tier_predicted_bytes},
+    {"failsoft_worker_learned_bytes", "gauge",
+     "The most that a load of the worker was measured to take.", tier_learned_bytes},
+    {"failsoft_worker_measured_bytes", "gauge", "What the worker holds of its device now.",
+     tier_measured_bytes},
     {"failsoft_attempts_total", "counter", "Attempts dispatched to the worker.",
      tier_attempts_total},
     {"failsoft_attempts_failed_total", "counter",

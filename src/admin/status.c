@@ -18,7 +18,23 @@ static int write_worker(struct buf *out, const struct gateway_tier_snapshot *t)
         (r = json_add_number(out, "pid", t->pid > 0 ? (uint64_t)t->pid : 0)) < 0 ||
         (r = json_add_text(out, "state", t->state)) < 0 ||
         (r = json_add_number(out, "state_age_ms", t->state_age_ms)) < 0 ||
-        (r = json_add_number(out, "restarts", t->restarts)) < 0)
+        (r = json_add_number(out, "restarts", t->restarts)) < 0 ||
+        (r = json_add_number(out, "recycles", t->recycles)) < 0)
+        return r;
+    return buf_append(out, "}", 1);
+}
+
+static int write_memory(struct buf *out, const struct gateway_memory_snapshot *m)
+{
+    int r;
+
+    if ((r = json_add_open(out, "memory", '{')) < 0 ||
+        (r = json_add_number(out, "predicted_bytes", m->predicted_bytes)) < 0 ||
+        (r = json_add_number(out, "formula_bytes", m->formula_bytes)) < 0 ||
+        (r = json_add_number(out, "learned_bytes", m->learned_bytes)) < 0 ||
+        (r = json_add_number(out, "loads_measured", m->loads_measured)) < 0 ||
+        (r = json_add_number(out, "measured_bytes", m->measured_bytes)) < 0 ||
+        (r = json_add_number(out, "request_bytes", m->request_bytes)) < 0)
         return r;
     return buf_append(out, "}", 1);
 }
@@ -56,7 +72,8 @@ static int write_tier(struct buf *out, const struct gateway_tier_snapshot *t)
         (r = json_add_number(out, "slots", t->slots)) < 0 ||
         (r = json_add_number(out, "attempts_total", t->attempts_total)) < 0 ||
         (r = json_add_number(out, "attempts_failed", t->attempts_failed)) < 0 ||
-        (r = write_kv(out, &t->kv)) < 0 || (r = write_worker(out, t)) < 0)
+        (r = write_kv(out, &t->kv)) < 0 || (r = write_memory(out, &t->memory)) < 0 ||
+        (r = write_worker(out, t)) < 0)
         return r;
     return buf_append(out, "}", 1);
 }

@@ -56,6 +56,18 @@ static struct gateway_kv_snapshot kv_view(const struct gateway_worker *w)
     };
 }
 
+static struct gateway_memory_snapshot memory_view(const struct gateway_worker *w)
+{
+    struct gateway_memory_snapshot m = {
+        .predicted_bytes = w->predicted_bytes,
+        .formula_bytes = w->learn.formula_bytes,
+        .measured_bytes = w->measured_bytes,
+        .request_bytes = learned_request_bytes(w, LEARNING_USE_TEXT),
+    };
+    m.learned_bytes = learned_load_bytes(w, &m.loads_measured);
+    return m;
+}
+
 static void fill_tier(const struct gateway *g, const struct gateway_service *s,
                       const struct gateway_tier *tier, struct snapshot_texts *texts,
                       struct gateway_tier_snapshot *out)
@@ -84,6 +96,8 @@ static void fill_tier(const struct gateway *g, const struct gateway_service *s,
         .waiting = w->waiting_count,
         .slots = w->slots,
         .restarts = w->worker ? worker_restarts(w->worker) : 0,
+        .recycles = w->learn.recycles,
+        .memory = memory_view(w),
         .attempts_total = w->attempts_total,
         .attempts_failed = w->attempts_failed,
         .kv = kv_view(w),
@@ -91,6 +105,8 @@ static void fill_tier(const struct gateway *g, const struct gateway_service *s,
     };
     if (!w->worker)
         return;
+    if (!texts->reason[0])
+        learn_explain(w, texts->reason, sizeof(texts->reason));
     if (!texts->reason[0])
         out->reason = worker_warning(w->worker);
     out->state_age_ms = now_ms - worker_state_since_ms(w->worker);

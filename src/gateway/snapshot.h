@@ -32,6 +32,16 @@ struct gateway_kv_snapshot {
     uint64_t free_tokens;  /* the longest request that can start now */
 };
 
+/* What its worker takes of its device; 0: not known. */
+struct gateway_memory_snapshot {
+    uint64_t predicted_bytes; /* claimed for its next load */
+    uint64_t formula_bytes;   /* what would be without measurements */
+    uint64_t learned_bytes;   /* the most that a load was measured to take */
+    uint32_t loads_measured;
+    uint64_t measured_bytes; /* now */
+    uint64_t request_bytes;  /* what one more request is reckoned to add to it */
+};
+
 struct gateway_tier_snapshot {
     const char *service;
     const char *kind;    /* chat, embeddings, … */
@@ -55,6 +65,8 @@ struct gateway_tier_snapshot {
     uint32_t waiting; /* requests queued for this worker */
     uint32_t slots;   /* concurrency limit; 0: none known */
     uint32_t restarts;
+    uint32_t recycles; /* of them because its memory crept up */
+    struct gateway_memory_snapshot memory;
     uint64_t attempts_total;
     uint64_t attempts_failed; /* faults of the worker, request errors not counted */
     struct gateway_kv_snapshot kv;
