@@ -55,7 +55,7 @@ static bool tier_can_serve(const struct gateway_request *r, unsigned tier_index)
 
 static bool is_loading(const struct gateway_worker *w)
 {
-    if (!w->worker || w->yielded)
+    if (!w->worker || w->yielded || w->held_back)
         return false;
     enum worker_state state = worker_get_state(w->worker);
     return state == WORKER_STATE_STARTING || state == WORKER_STATE_LOADING;

@@ -16,6 +16,7 @@
  */
 #include "gateway/devices.h"
 
+#include "base/log.h"
 #include "base/units.h"
 
 #include <inttypes.h>
@@ -192,7 +193,7 @@ static void say_lack(const struct gateway_worker *w, const struct ledger_view *v
         device_describe_lack(view, need_bytes(w), " of the machine", h->limit, why, why_size);
 }
 
-bool device_host_may_start(struct gateway_worker *w, char *why, size_t why_size)
+static bool claim_room(struct gateway_worker *w, char *why, size_t why_size)
 {
     struct gateway_device *pool = pool_of(w);
     uint64_t now_ms = uv_now(w->gateway->loop);
@@ -227,6 +228,21 @@ bool device_host_may_start(struct gateway_worker *w, char *why, size_t why_size)
     if (view.releasing_bytes > 0)
         device_monitor_poke(w->gateway->monitor, NULL);
     return false;
+}
+
+bool device_host_may_start(struct gateway_worker *w, char *why, size_t why_size)
+{
+    const struct gateway_host *h = &w->gateway->host;
+    bool held_before = w->held_back;
+    bool room = claim_room(w, why, why_size);
+    struct ledger_view view = ledger_view(&h->pool.ledger, uv_now(w->gateway->loop));
+    /* Not while it is only a matter of a moment: the first figures, an estimate, memory on its way. */
+    w->held_back = !room && !w->predict_job && h->told && view.releasing_bytes == 0;
+    if (w->held_back && !held_before)
+        log_warning("device", "%s/%s: %s", w->service, w->tier, why);
+    if (w->held_back != held_before)
+        gateway_worker_pump(w);
+    return room;
 }
 
 /* --- changes --- */

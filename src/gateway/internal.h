@@ -128,6 +128,7 @@ struct gateway_worker {
     uint64_t host_apart_bytes;     /* of predicted_bytes: not in the machine's memory */
     uint64_t host_measured_bytes;  /* resident, at the last sample */
     uint64_t host_base_bytes;      /* resident without its prompt cache; 0: not settled yet */
+    bool held_back; /* the machine has no room for it, and none is being given back */
     bool yielded;                  /* gives its device's memory back: no new requests */
     bool yield_stopped;            /* … and its process was told to end */
     uint64_t yielded_ms;

@@ -274,6 +274,16 @@ static const char *waited_in_vain(const struct gateway_request *r)
     return "no slot became free in the time that may be waited";
 }
 
+/* With what the worker is about: a load that never begins waits for something, too. */
+static void note_wait_in_vain(struct gateway_request *r)
+{
+    char state[320] = "", why[448];
+    if (r->waits_for == REQUEST_WAIT_LOAD)
+        gateway_worker_explain(r->service->tiers[r->tier_index].worker, state, sizeof(state));
+    snprintf(why, sizeof(why), "%s%s%s", waited_in_vain(r), state[0] ? "; " : "", state);
+    request_note_tier(r, r->tier_index, why);
+}
+
 void request_tick(struct gateway_request *r, uint64_t now_ms)
 {
     switch (r->state) {
@@ -282,7 +292,7 @@ void request_tick(struct gateway_request *r, uint64_t now_ms)
             request_step(r, LIFECYCLE_EVENT_WAKE);
             break;
         }
-        request_note_tier(r, r->tier_index, waited_in_vain(r));
+        note_wait_in_vain(r);
         r->excluded |= 1U << r->tier_index;
         request_step(r, LIFECYCLE_EVENT_EXPIRED);
         break;
