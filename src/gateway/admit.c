@@ -154,9 +154,9 @@ static void look_at_device(const struct gateway_request *r, const struct gateway
     /* What an external worker uses is foreign to the ledger: its own use must not speak against it. */
     if (!d || !worker_is_managed(w->worker))
         return;
-    *view = ledger_view(&d->ledger, uv_now(r->gateway->loop));
+    *view = ledger_view(&device_pool(d)->ledger, uv_now(r->gateway->loop));
     t->device = view;
-    t->pressure = d->pressure.level;
+    t->pressure = device_pressure(d);
     if (!t->loaded) {
         t->device_bytes = (struct admission_amount){w->predicted_bytes, w->predicted_bytes};
         t->memory_back_ms = view->return_in_ms + w->load_ms;
@@ -376,7 +376,8 @@ void admit_take(struct gateway_request *r)
         .label = r->service->config->name,
         .bytes = grows,
     };
-    (void)ledger_claim_open(&d->ledger, &claim, uv_now(r->gateway->loop), &a->memory_claim);
+    (void)ledger_claim_open(&device_pool(d)->ledger, &claim, uv_now(r->gateway->loop),
+                            &a->memory_claim);
 }
 
 void admit_give(struct gateway_request *r)
@@ -388,7 +389,7 @@ void admit_give(struct gateway_request *r)
     struct gateway_device *d = device_find(r->gateway, a->worker->device);
     /* What was allocated is the worker's now, and measured with it. */
     if (d && a->memory_claim != LEDGER_CLAIM_NONE)
-        (void)ledger_claim_cancel(&d->ledger, a->memory_claim);
+        (void)ledger_claim_cancel(&device_pool(d)->ledger, a->memory_claim);
     a->memory_claim = LEDGER_CLAIM_NONE;
 }
 
