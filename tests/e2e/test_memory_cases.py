@@ -26,6 +26,11 @@ WAITS = r"^(starting: )?(waits|nothing is known)"
 AT_ONCE = 8
 
 
+def gpu_waits():
+    return {"stop_grace": "300ms",
+            "restart": {"backoff": "100ms", "backoff_max": "200ms", "settled": "100ms"}}
+
+
 class Case:
     """One row: hardware, configuration, gateway, and the names that formulas may use."""
 
@@ -77,14 +82,15 @@ class Case:
         return config
 
     def service_of(self, name, spec):
-        gpu = {"name": "gpu", "device": "gpu0", "stop_grace": "300ms",
-               "restart": {"backoff": "100ms", "backoff_max": "200ms", "settled": "100ms"},
+        gpu = {"name": "gpu", "device": "gpu0", **gpu_waits(),
                **({"args": spec["args"]} if "args" in spec else {}), **spec.get("tier", {})}
         if "mmproj" in spec:
             path = language_model(size=int(self.value(spec["mmproj"]))).write(
                 self.folder / f"{name}-mmproj.gguf")
             gpu["args"] = gpu.get("args", []) + ["--mmproj", str(path)]
-        tiers = [gpu] + ([] if spec.get("alone") else [tier("cpu", self.cpu)])
+        cpu = {"name": "cpu", "threads": 1, **gpu_waits()} if "cpu" in spec else \
+            tier("cpu", self.cpu)
+        tiers = [gpu] + ([] if spec.get("alone") else [cpu])
         options = {k: spec[k] for k in ("context", "kind") if k in spec}
         return service(*tiers, model=str(self.folder / f"{name}.gguf"), **options)
 
@@ -171,10 +177,12 @@ def worker_is(worker, wanted):
 
 def disagreement(case, status, want):
     """The first thing that is not as wanted, or None."""
-    device = status["devices"][0]
-    tiers = {s["name"]: {t["name"]: {**t, **t["worker"]} for t in s["tiers"]}["gpu"]
-             for s in status["services"]}
+    tiers = {f"{s['name']}/{t['name']}".removesuffix("/gpu"): {**t, **t["worker"]}
+             for s in status["services"] for t in s["tiers"]}
     for key, wanted in want.items():
+        device = status["devices"][0]
+        if key.startswith("host."):
+            device, key = status["host"], key.removeprefix("host.")
         name, _, what = key.partition(".")
         if name in tiers:
             worker = tiers[name]
@@ -214,7 +222,8 @@ class Runner:
 
     def status(self):
         status = self.gateway.status()
-        assert adds_up(status["devices"][0]), status["devices"][0]
+        for ledger in status["devices"] + [status["host"]]:
+            assert adds_up(ledger), ledger
         return status
 
     def wait(self, want):
