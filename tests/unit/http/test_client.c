@@ -316,6 +316,57 @@ static void a_name_is_resolved(void **state)
     close(fd);
 }
 
+/* A worker that was restarted at another port: one origin, the next call goes there, and says so. */
+static void an_origin_moves_to_another_port(void **state)
+{
+    struct rig *rig = *state;
+    struct buf in;
+    uint16_t port;
+    char host[64];
+    int other = rig_listen(&port);
+    buf_init(&in, 65536);
+    call(rig, NULL, 0);
+    int fd = rig_accept(&rig->loop, rig->listener);
+    assert_int_equal(http_origin_set_port(rig->origin, port), 0);
+    /* The running call is left alone; its connection is one of the old server. */
+    rig_send_text(&rig->loop, fd, "HTTP/1.1 204 No Content\r\n\r\n");
+    assert_true(rig_run_until(&rig->loop, &rig->ended));
+    assert_int_equal(rig->dones, 1);
+    snprintf(host, sizeof(host), "127.0.0.1:%u", port);
+    assert_string_equal(http_origin_host(rig->origin), host);
+    assert_int_equal(http_origin_set_port(rig->origin, port), 0); /* closes what idles */
+    call(rig, NULL, 0);
+    int moved = rig_accept(&rig->loop, other);
+    snprintf(host, sizeof(host), "Host: 127.0.0.1:%u\r\n", port);
+    assert_true(rig_receive_until(&rig->loop, moved, &in, host));
+    rig_send_text(&rig->loop, moved, "HTTP/1.1 204 No Content\r\n\r\n");
+    assert_true(rig_run_until(&rig->loop, &rig->ended));
+    assert_int_equal(rig->dones, 2);
+    close(fd);
+    close(moved);
+    close(other);
+    buf_free(&in);
+}
+
+static void only_a_numeric_origin_moves(void **state)
+{
+    struct rig *rig = *state;
+    struct http_origin_options options;
+    struct http_origin *o;
+    http_origin_options_default(&options);
+    assert_int_equal(http_origin_set_port(rig->origin, 0), -EINVAL);
+    assert_int_equal(http_origin_create_url(&rig->loop, "http://[::1]:80", &options, &o), 0);
+    assert_int_equal(http_origin_set_port(o, 8081), 0);
+    assert_string_equal(http_origin_host(o), "[::1]:8081");
+    http_origin_destroy(o);
+    assert_int_equal(http_origin_create_url(&rig->loop, "http://a", &options, &o), 0);
+    assert_int_equal(http_origin_set_port(o, 8081), -EINVAL);
+    http_origin_destroy(o);
+    assert_int_equal(http_origin_create_unix(&rig->loop, "/x", &options, &o), 0);
+    assert_int_equal(http_origin_set_port(o, 8081), -EINVAL);
+    http_origin_destroy(o);
+}
+
 static void urls_are_checked(void **state)
 {
     struct rig *rig = *state;
@@ -346,6 +397,8 @@ int main(void)
         CLIENT_TEST(a_large_body_arrives_whole),
         CLIENT_TEST(a_refusal_before_the_body_is_sent_is_heard),
         CLIENT_TEST(a_name_is_resolved),
+        CLIENT_TEST(an_origin_moves_to_another_port),
+        CLIENT_TEST(only_a_numeric_origin_moves),
         CLIENT_TEST(urls_are_checked),
     };
     return cmocka_run_group_tests_name("http/client", tests, NULL, NULL);

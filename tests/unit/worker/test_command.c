@@ -231,6 +231,135 @@ static void owners_arguments_come_last(void **state)
     command_free(&c);
 }
 
+/* --- programs other than llama-server --- */
+
+static const char *const speech[] = {"whisper", "--port", "{port}",
+                                     "--at=http://127.0.0.1:{port}/{x}", "{socket}"};
+static const struct worker_pair speech_env[] = {{"BIND", "127.0.0.1:{port}"}, {"EMPTY", NULL}};
+
+static struct worker_options program_options(void)
+{
+    struct worker_options o = base_options();
+
+    o.command = speech;
+    o.command_count = 5;
+    o.env = speech_env;
+    o.env_count = 2;
+    return o;
+}
+
+static struct command build_program(const struct worker_options *o, const char *socket_path)
+{
+    struct command_place place = {.program = "/opt/whisper",
+                                  .socket_path = socket_path,
+                                  .port = socket_path ? 0 : 20123,
+                                  .threads = 3,
+                                  .wrapper = "failsoft"};
+    struct command c;
+
+    assert_int_equal(command_build_program(o, &place, user_environment, &c), 0);
+    assert_null(c.argv[c.argc]);
+    assert_null(c.envp[c.envc]);
+    return c;
+}
+
+static void check_argv(const struct command *c, const char *const *expected, size_t count)
+{
+    for (size_t i = 0; i < count && i < c->argc; i++)
+        assert_string_equal(c->argv[i], expected[i]);
+    assert_int_equal(c->argc, count);
+}
+
+/* Places are filled in, nothing else is touched, and none of llama-server's flags come with it. */
+static void program_is_told_its_port(void **state)
+{
+    static const char *const expected[] = {"/opt/whisper", "--port", "20123",
+                                           "--at=http://127.0.0.1:20123/{x}", "{socket}"};
+    struct worker_options o = program_options();
+    struct command c = build_program(&o, NULL);
+
+    (void)state;
+    check_argv(&c, expected, 5);
+    assert_string_equal(env_of(&c, "BIND"), "127.0.0.1:20123");
+    assert_string_equal(env_of(&c, "EMPTY"), "");
+    assert_string_equal(env_of(&c, "PATH"), "/usr/bin");
+    /* On the CPU, within the quota. */
+    assert_string_equal(env_of(&c, "CUDA_VISIBLE_DEVICES"), "");
+    assert_string_equal(env_of(&c, "HIP_VISIBLE_DEVICES"), "");
+    assert_string_equal(env_of(&c, "OMP_NUM_THREADS"), "3");
+    assert_null(env_of(&c, "GGML_BACKEND_PATH"));
+    command_free(&c);
+}
+
+static void program_is_told_its_socket(void **state)
+{
+    struct worker_options o = program_options();
+    struct command c = build_program(&o, "/run/a-rather-long-folder/speech-cpu-0.sock");
+
+    (void)state;
+    assert_string_equal(c.argv[2], "{port}");
+    assert_string_equal(c.argv[4], "/run/a-rather-long-folder/speech-cpu-0.sock");
+    assert_string_equal(env_of(&c, "BIND"), "127.0.0.1:{port}");
+    command_free(&c);
+}
+
+static void owner_decides_about_threads(void **state)
+{
+    static const struct worker_pair own[] = {{"OMP_NUM_THREADS", "1"}};
+    struct worker_options o = program_options();
+    struct command c;
+
+    (void)state;
+    o.env = own;
+    o.env_count = 1;
+    c = build_program(&o, NULL);
+    assert_string_equal(env_of(&c, "OMP_NUM_THREADS"), "1");
+    command_free(&c);
+}
+
+/* It cannot hold memory of a card that is not there: our own process does, and starts it. */
+static void program_on_a_simulated_card_is_wrapped(void **state)
+{
+    static const char *const expected[] = {"failsoft", "sim", "hold",         "card0",  "--bytes",
+                                           "1000000B", "--",  "/opt/whisper", "--port", "20123"};
+    struct worker_options o = program_options();
+    struct command c;
+
+    (void)state;
+    o.command_count = 3;
+    o.device = WORKER_DEVICE_SIM;
+    o.sim_card = "card0";
+    o.sim_plugin = "/lib/sim.so";
+    o.device_bytes = 1000000;
+    c = build_program(&o, NULL);
+    check_argv(&c, expected, 10);
+    /* The plug-in would hold it a second time. */
+    assert_null(env_of(&c, "GGML_BACKEND_PATH"));
+    assert_string_equal(env_of(&c, "CUDA_VISIBLE_DEVICES"), "");
+    command_free(&c);
+}
+
+static void program_on_a_real_card_sees_it(void **state)
+{
+    char *const nothing[] = {"PATH=/bin", NULL};
+    struct command_place place = {.program = "/opt/whisper", .port = 20123, .threads = 3};
+    struct worker_options o = program_options();
+    struct command c;
+
+    (void)state;
+    o.device = WORKER_DEVICE_NVIDIA;
+    o.device_index = 1;
+    o.device_bytes = 1000000;
+    assert_int_equal(command_build_program(&o, &place, nothing, &c), 0);
+    assert_string_equal(c.argv[0], "/opt/whisper");
+    assert_string_equal(env_of(&c, "CUDA_VISIBLE_DEVICES"), "1");
+    command_free(&c);
+    o.device = WORKER_DEVICE_AMD;
+    assert_int_equal(command_build_program(&o, &place, nothing, &c), 0);
+    assert_string_equal(env_of(&c, "HIP_VISIBLE_DEVICES"), "1");
+    command_free(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -241,6 +370,11 @@ int main(void)
         cmocka_unit_test(the_two_tiers_compute_alike),
         cmocka_unit_test(embeddings_fit_one_batch),
         cmocka_unit_test(owners_arguments_come_last),
+        cmocka_unit_test(program_is_told_its_port),
+        cmocka_unit_test(program_is_told_its_socket),
+        cmocka_unit_test(owner_decides_about_threads),
+        cmocka_unit_test(program_on_a_simulated_card_is_wrapped),
+        cmocka_unit_test(program_on_a_real_card_sees_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

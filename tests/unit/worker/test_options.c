@@ -7,6 +7,7 @@
 #include <string.h>
 
 static const char *const args[] = {"--verbose", "-x"};
+static const char *const command[] = {"prog", "{port}", "-v"};
 static const struct worker_pair env[] = {{"A", "1"}, {"B", NULL}};
 
 static struct worker_options full_options(void)
@@ -20,6 +21,9 @@ static struct worker_options full_options(void)
     o.model_path = "/m";
     o.device_name = "gpu0";
     o.sim_card = "card";
+    o.command = command;
+    o.command_count = 2;
+    o.health = "/ready";
     o.args = args;
     o.arg_count = 2;
     o.env = env;
@@ -41,6 +45,9 @@ static void copy_owns_everything(void **state)
     assert_string_equal(copy->model_path, "/models/a.gguf");
     assert_ptr_not_equal(copy->args, o.args);
     assert_string_equal(copy->args[1], "-x");
+    assert_ptr_not_equal(copy->command, o.command);
+    assert_string_equal(copy->command[1], "{port}");
+    assert_ptr_not_equal(copy->health, o.health);
     assert_string_equal(copy->env[0].value, "1");
     assert_null(copy->env[1].value);
     assert_null(copy->url);
@@ -76,6 +83,11 @@ static void every_difference_counts(void **state)
     DIFFERS(b.sim_card = NULL);
     DIFFERS(b.arg_count = 1);
     DIFFERS(b.env_count = 1);
+    DIFFERS(b.command_count = 3);
+    DIFFERS(b.command = args);
+    DIFFERS(b.health = NULL);
+    DIFFERS(b.device_bytes = 1);
+    DIFFERS(b.host_bytes = 1);
     DIFFERS(b.stop_grace_ms++);
     DIFFERS(b.load_timeout_ms++);
 #undef DIFFERS
@@ -152,6 +164,53 @@ static void from_configuration(void **state)
     config_report_free(&report);
 }
 
+static void programs_from_configuration(void **state)
+{
+    static const char text[] =
+        "devices:\n  gpu0: { kind: nvidia, index: 2 }\nservices:\n  speech:\n    kind: "
+        "transcription\n"
+        "    tiers:\n"
+        "      - { name: gpu, command: [~/w, '{port}'], memory: 2MiB, host_memory: 1MiB, health: "
+        "/up }\n"
+        "      - { name: cpu, command: [w, -v], env: { AT: 'unix:{socket}' }, host_memory: 1MiB }\n"
+        "  ocr: { kind: generic, paths: [/ocr], tiers: [{ name: cpu, command: [o, '{port}'], "
+        "host_memory: 1MiB }] }\n";
+    struct config_report report;
+    struct config *config = NULL;
+    const struct config_service *s;
+    struct worker_options o;
+
+    (void)state;
+    setenv("HOME", "/home/u", 1);
+    config_report_init(&report);
+    assert_int_equal(config_load_string(text, sizeof(text) - 1, "/", &config, &report), 0);
+    s = config_find_service(config, "speech", 6);
+    assert_int_equal(worker_options_from_config(config, s, &s->tiers[0], &o), 0);
+    assert_true(worker_options_is_program(&o) && !worker_options_uses_socket(&o));
+    assert_int_equal(o.engine, WORKER_ENGINE_OPENAI);
+    assert_string_equal(o.command[0], "/home/u/w");
+    assert_string_equal(o.command[1], "{port}");
+    assert_string_equal(o.health, "/up");
+    assert_int_equal(o.device, WORKER_DEVICE_NVIDIA);
+    assert_int_equal(o.device_index, 2);
+    assert_int_equal(o.device_bytes, 2 << 20);
+    assert_int_equal(o.host_bytes, 1 << 20);
+    /* Whether it is on the device cannot be read off its output. */
+    assert_false(o.require_device);
+    assert_int_equal(o.cache_ram_mib, 0);
+    worker_options_release(&o);
+    assert_int_equal(worker_options_from_config(config, s, &s->tiers[1], &o), 0);
+    assert_true(worker_options_uses_socket(&o));
+    assert_string_equal(o.command[0], "w");
+    worker_options_release(&o);
+    s = config_find_service(config, "ocr", 3);
+    assert_int_equal(worker_options_from_config(config, s, &s->tiers[0], &o), 0);
+    assert_int_equal(o.engine, WORKER_ENGINE_GENERIC);
+    worker_options_release(&o);
+    config_free(config);
+    config_report_free(&report);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -159,6 +218,7 @@ int main(void)
         cmocka_unit_test(every_difference_counts),
         cmocka_unit_test(external_ignores_engine_settings),
         cmocka_unit_test(from_configuration),
+        cmocka_unit_test(programs_from_configuration),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

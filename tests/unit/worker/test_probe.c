@@ -49,6 +49,39 @@ static void health_by_shape(void **state)
     }
 }
 
+/* A program's own path: only the status counts, and a path that is not there is told. */
+static void path_by_status(void **state)
+{
+    static const struct {
+        int status;
+        const char *body;
+        enum probe_health health;
+        const char *why;
+    } cases[] = {
+        {200, "<html>", PROBE_HEALTH_READY, ""},
+        {204, "", PROBE_HEALTH_READY, ""},
+        {299, "x", PROBE_HEALTH_READY, ""},
+        {300, "x", PROBE_HEALTH_NOT_YET, "/up answered 300 x"},
+        {401, "who?", PROBE_HEALTH_NOT_YET, "/up answered 401 who?"},
+        {404, "x", PROBE_HEALTH_NOT_YET, "/up answered 404: it has no such path; `health`"},
+        {405, "x", PROBE_HEALTH_NOT_YET, "no such path"},
+        {503, "Loading model", PROBE_HEALTH_NOT_YET, "/up answered 503 Loading model"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char why[256] = "untouched";
+
+        assert_int_equal(probe_judge_path("/up", cases[i].status, span_from_str(cases[i].body), why,
+                                          sizeof(why)),
+                         cases[i].health);
+        if (cases[i].why[0] == '\0')
+            assert_string_equal(why, "");
+        else if (strstr(why, cases[i].why) == NULL)
+            fail_msg("%d: \"%s\" lacks \"%s\"", cases[i].status, why, cases[i].why);
+    }
+}
+
 static void engine_by_shape(void **state)
 {
     static const struct {
@@ -85,6 +118,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(health_by_shape),
+        cmocka_unit_test(path_by_status),
         cmocka_unit_test(engine_by_shape),
     };
 
