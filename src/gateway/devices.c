@@ -86,6 +86,7 @@ static void share_with_host(struct gateway_device *d)
         if (device_has_worker(d, w))
             w->claim = LEDGER_CLAIM_NONE;
     }
+    device_start_those_that_wait(d);
 }
 
 static void on_sample(void *ctx, const struct device_sample *sample)

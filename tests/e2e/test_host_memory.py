@@ -136,7 +136,8 @@ def is_ready(gateway, service="chat", name="cpu"):
 def test_f120_a_model_that_does_not_fit_waits_and_starts_when_there_is_room(start, machine, model):
     """ollama/ollama#10739: 14 GiB into 8 GiB ended with the machine's killer."""
     machine.memory(64 * GIB, 8 * GIB)
-    gateway = start({"chat": of(model(14))})
+    # A request does not wait for a load that cannot begin: half a minute would be too late for it.
+    gateway = start({"chat": of(model(14), cpu_tier(queue={"wait": "30s"}))})
     assert waits(gateway, "waits for memory"), gateway.tiers()
     reason = gateway.tiers()["cpu"]["reason"]
     assert "of the machine, where 4.8 GiB of 64 GiB may be used; others hold 56 GiB" in reason
@@ -237,6 +238,26 @@ def test_mapped_weights_of_a_worker_are_its_own(start, machine, model, cgroup):
     age = eventually(lambda: host(gateway)["age_ms"] < 200, 5, 0.05)
     assert age and host(gateway)["claims"][0]["bytes"] >= 14 * GIB
     assert waits(gateway, "waits for memory", loser)
+
+
+def test_what_was_allocated_and_not_touched_yet_is_held(start, machine, model):
+    gateway = start({"chat": of(model(14))})
+    assert is_ready(gateway)
+    machine.process(gateway.tiers()["cpu"]["pid"], 1 * GIB, 300 * MIB)
+    assert eventually(lambda: [c["state"] for c in host(gateway)["claims"]] == ["settled"], 10, 0.1)
+    assert host(gateway)["claims"][0]["bytes"] >= 14 * GIB
+    assert adds_up(host(gateway))
+
+
+def test_what_a_load_takes_beyond_its_claim_is_not_held_by_others(start, machine, model):
+    machine.memory(64 * GIB, 32 * GIB)
+    gateway = start({"chat": of(model(1), cpu_tier({"ready_after": "never"}))})
+    assert eventually(lambda: gateway.tiers()["cpu"]["pid"], 10, 0.05)
+    machine.process(gateway.tiers()["cpu"]["pid"], 9 * GIB, 9 * GIB)
+    machine.memory(64 * GIB, 23 * GIB)
+    assert eventually(lambda: host(gateway)["claims"][0]["bytes"] == 9 * GIB, 10, 0.05)
+    h = host(gateway)
+    assert adds_up(h) and h["foreign_bytes"] == 32 * GIB and h["trust"] == "fresh", h
 
 
 def test_memory_of_an_ended_worker_is_room_again(start, machine, model):
@@ -384,6 +405,62 @@ def test_f41_one_pool_is_not_given_twice(start, machine, model, card, service_fi
     assert d["integrated"] and len(h["claims"]) == 1
     same = ("total_bytes", "settled_bytes", "unsettled_bytes", "headroom_bytes", "claims")
     assert {k: d[k] for k in same} == {k: h[k] for k in same} and adds_up(d)
+
+
+def apu(machine, vram, gtt, vram_used=0, gtt_used=0):
+    """An AMD card in the made-up /sys. Format 2 of its metrics is that of an APU."""
+    card = machine.proc.parent / "sys/class/drm/card0/device"
+    machine.put(card / "vendor", "0x1002\n")
+    machine.put(card / "uevent", "DRIVER=amdgpu\nPCI_CLASS=30000\nPCI_SLOT_NAME=0000:c4:00.0\n")
+    for name, value in (("vram_total", vram), ("vram_used", vram_used), ("gtt_total", gtt),
+                        ("gtt_used", gtt_used)):
+        machine.put(card / f"mem_info_{name}", f"{int(value)}\n")
+    (card / "gpu_metrics").write_bytes(bytes([0x80, 0, 2, 1, 0xff, 0xff]))
+    return {"FAILSOFT_SYS": str(machine.proc.parent / "sys")}
+
+
+# The carve-out of the firmware, what the driver may take of the machine, MemTotal, and how much of that
+# is available: the three machines of ollama/ollama#12062, ROCm/legacy-rocm-build#6004, AlexsJones/llmfit#964.
+APUS = {"small carve-out": (GIB // 2, 108 * GIB, 124 * GIB, 120 * GIB),
+        "sum above what there is": (8 * GIB, 124 * GIB, 120 * GIB, 112 * GIB),
+        "all of it under two names": (120 * GIB, 120 * GIB, 120 * GIB, 112 * GIB)}
+
+
+@pytest.mark.parametrize("what", APUS)
+def test_f41_what_the_driver_says_is_not_added_to_the_machine(start, machine, model, what):
+    vram, gtt, total, available = APUS[what]
+    machine.memory(total, available)
+    env = apu(machine, vram, gtt)
+    device = {"gpu0": {"kind": "amd"}}
+    services = {"chat": of(model(70), gpu_tier(PLACED))}
+    gateway = start(services, env=env, devices=device)
+    assert is_ready(gateway, name="gpu"), gateway.tiers()
+    services["late"] = of(model(70))
+    gateway.reload(gateway_config(services, engine=gateway_engine(gateway), devices=device))
+    assert eventually(lambda: any(s["name"] == "late" for s in gateway.status()["services"]), 5)
+    assert waits(gateway, "chat/gpu ", "late"), gateway.tiers("late")
+    h = host(gateway)
+    assert h["total_bytes"] == total and len(h["claims"]) == 1 and adds_up(h)
+    d = gateway.status()["devices"][0]
+    assert d["integrated"] and d["claims"] == h["claims"]
+
+
+def test_f41_the_driver_s_own_limit(start, machine, model):
+    machine.memory(124 * GIB, 120 * GIB)
+    env = apu(machine, GIB // 2, 64 * GIB)
+    gateway = start({"chat": of(model(70), gpu_tier(PLACED))}, env=env,
+                    devices={"gpu0": {"kind": "amd"}})
+    assert waits(gateway, "on gpu0, where 64.5 GiB are free", name="gpu"), gateway.tiers()
+
+
+def test_a_carve_out_is_no_room_for_the_cpu(start, machine, model):
+    """Half of the machine is the device's: a device worker in it takes nothing of the machine."""
+    machine.memory(64 * GIB, 60 * GIB)
+    env = apu(machine, 96 * GIB, 32 * GIB)
+    gateway = start({"chat": of(model(50), gpu_tier(PLACED)), "text": of(model(50)),
+                     "large": of(model(70))}, env=env, devices={"gpu0": {"kind": "amd"}})
+    assert is_ready(gateway, name="gpu") and is_ready(gateway, "text")
+    assert waits(gateway, "of the machine", "large")
 
 
 # --- pages
