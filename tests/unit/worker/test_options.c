@@ -181,14 +181,14 @@ static void programs_from_configuration(void **state)
     struct worker_options o;
 
     (void)state;
-    setenv("HOME", "/home/u", 1);
+    setenv("HOME", "/h", 1);
     config_report_init(&report);
     assert_int_equal(config_load_string(text, sizeof(text) - 1, "/", &config, &report), 0);
     s = config_find_service(config, "speech", 6);
     assert_int_equal(worker_options_from_config(config, s, &s->tiers[0], &o), 0);
     assert_true(worker_options_is_program(&o) && !worker_options_uses_socket(&o));
     assert_int_equal(o.engine, WORKER_ENGINE_OPENAI);
-    assert_string_equal(o.command[0], "/home/u/w");
+    assert_string_equal(o.command[0], "/h/w");
     assert_string_equal(o.command[1], "{port}");
     assert_string_equal(o.health, "/up");
     assert_int_equal(o.device, WORKER_DEVICE_NVIDIA);
