@@ -22,7 +22,7 @@ static const char help[] =
     "  --config FILE   default: ./failsoft.yaml, then $XDG_CONFIG_HOME/failsoft/failsoft.yaml,\n"
     "                  then /etc/failsoft/failsoft.yaml; the FILE may also stand alone\n"
     "  --no-files      do not look at model files, engine and plug-ins\n"
-    "  --json          problems and services as JSON\n"
+    "  --json          problems, devices and services as JSON\n"
     "  --help-options  every option with its bounds, default and meaning\n\n"
     "exit status: 0 no error (there may be warnings), 1 errors, 2 wrong usage, 3 no such file\n";
 
@@ -66,6 +66,30 @@ static int write_json_tier(struct buf *out, const struct config_tier *t)
     return buf_printf(out, ",\"slots\":%u}", t->slots);
 }
 
+static int write_json_device(struct buf *out, const struct config_device *d)
+{
+    int r;
+
+    if ((r = buf_append_str(out, "{\"name\":")) < 0 || (r = write_json_string(out, d->name)) < 0 ||
+        (r = buf_printf(out, ",\"kind\":\"%s\",\"card\":", config_device_kind_name(d->kind))) < 0 ||
+        (r = write_json_string(out, d->kind == CONFIG_DEVICE_KIND_SIM ? d->card : NULL)) < 0)
+        return r;
+    return buf_append_str(out, "}");
+}
+
+static int write_json_devices(struct buf *out, const struct config *c)
+{
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && c && i < c->device_count; i++) {
+        if (i > 0)
+            r = buf_append_str(out, ",");
+        if (r == 0)
+            r = write_json_device(out, &c->devices[i]);
+    }
+    return r;
+}
+
 static int write_json_service(struct buf *out, const struct config_service *s)
 {
     int r = buf_append_str(out, "{\"name\":");
@@ -99,6 +123,10 @@ static int write_json(struct buf *out, const struct config *c, const struct conf
         if (r == 0)
             r = write_json_problem(out, &report->items[i]);
     }
+    if (r == 0)
+        r = buf_append_str(out, "],\"devices\":[");
+    if (r == 0)
+        r = write_json_devices(out, c);
     if (r == 0)
         r = buf_append_str(out, "],\"services\":[");
     for (size_t i = 0; r == 0 && c && i < c->service_count; i++) {

@@ -56,6 +56,16 @@ def test_json(tmp_path):
     assert {"severity", "line", "column", "message"} == set(page["problems"][0])
 
 
+def test_json_names_what_a_set_up_has_to_provide():
+    """setup/run.sh reads it: simulated cards, programs, model files with `~` resolved."""
+    done = run("check", "--json", "--no-files", ROOT / "examples/home.yaml", env={"HOME": "/h"})
+    page = json.loads(done.stdout)
+    assert page["devices"] == [{"name": "gpu0", "kind": "sim", "card": "gpu0"}]
+    tiers = [tier for service in page["services"] for tier in service["tiers"]]
+    assert {tier["program"] for tier in tiers} == {None, "agent-cli", "rapidocr_api"}
+    assert tiers[0]["model"].startswith("/h/.cache/failsoft/models/")
+
+
 def test_model_files(tmp_path):
     (tmp_path / "page.gguf").write_text("<!DOCTYPE html>")
     engine = tmp_path / "engine"
