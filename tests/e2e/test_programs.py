@@ -5,14 +5,17 @@ the simulated card is held for them by `failsoft sim hold`.
 
 import json
 import os
+import re
 import signal
+import subprocess
 import sys
 
 import pytest
+import yaml
 
 from conftest import HERE
 from rig_engine import SimCard
-from rig_gateway import Gateway, children_of, eventually, marked_processes
+from rig_gateway import Gateway, binary, children_of, eventually, marked_processes
 
 PROGRAM = str(HERE.parent / "fakes/fake_program.py")
 MIB = 1 << 20
@@ -110,6 +113,20 @@ def holders(card):
     """{pid: bytes} as the card itself tells."""
     shown = json.loads(SimCard.command("show", card.name, "--json"))
     return {p["pid"]: p["used_bytes"] for p in shown["processes"] if not p["stale"]}
+
+
+def test_check_says_who_runs_it(card, tmp_path):
+    file = tmp_path / "failsoft.yaml"
+    file.write_text(yaml.safe_dump(configure(card, ocr=[on_card(), on_cpu()])))
+    done = subprocess.run([str(binary()), "check", "--config", str(file)], capture_output=True,
+                          text=True, timeout=20, check=False)
+    assert done.returncode == 0, done
+    assert "gpu        a program run by failsoft on gpu0" in done.stdout
+    file.write_text(file.read_text().replace(sys.executable, "/no/such/program"))
+    done = subprocess.run([str(binary()), "check", "--config", str(file)], capture_output=True,
+                          text=True, timeout=20, check=False)
+    assert done.returncode == 1
+    assert done.stderr.count("program `/no/such/program`: No such file or directory") == 2
 
 
 # --- becoming ready, serving
@@ -251,6 +268,53 @@ def test_one_that_does_not_fit_waits_and_the_cpu_serves(start, card):
     card.set(capacity="1GiB")
     until(gateway, "ocr", "gpu", "ready")
     assert ask(gateway).tier == "gpu"
+
+
+def test_loads_on_one_card_come_one_after_the_other(start, card, tmp_path):
+    load = tmp_path / "load"
+    gateway = start(configure(card, ocr=[on_card("--load", load), on_cpu()],
+                              speech=[on_card("--load", load), on_cpu()]), children=4)
+    workers = lambda: [gateway.tiers(s)["gpu"] for s in ("ocr", "speech")]  # noqa: E731
+    assert eventually(lambda: sorted(w["state"] for w in workers()) == ["loading", "starting"],
+                      READY_S, 0.03), workers()
+    assert eventually(lambda: any(re.search("waits until (ocr|speech)/gpu is loaded on gpu0",
+                                            w["reason"]) for w in workers()), READY_S), workers()
+    assert eventually(lambda: len(holders(card)) == 1, READY_S)
+    load.touch()
+    for service in ("ocr", "speech"):
+        until(gateway, service, "gpu", "ready")
+        until(gateway, service, "cpu", "ready")
+
+
+def test_the_second_that_does_not_fit_names_the_first(start, card):
+    gateway = start(configure(card, ocr=[on_card(memory="500MiB"), on_cpu()],
+                              speech=[on_card(memory="500MiB"), on_cpu()]), children=3)
+    names = ("ocr", "speech")
+    state = lambda: {n: gateway.tiers(n)["gpu"]["state"] for n in names}  # noqa: E731
+    assert eventually(lambda: sorted(state().values()) == ["ready", "starting"], READY_S, 0.03)
+    first, second = sorted(names, key=lambda n: state()[n])
+    for name in names:
+        until(gateway, name, "cpu", "ready")
+    lack = rf"waits for memory: needs 500 MiB on gpu0.*{first}/gpu 500 MiB"
+    assert eventually(lambda: re.search(lack, gateway.tiers(second)["gpu"]["reason"]), READY_S), \
+        gateway.tiers(second)
+    assert (ask(gateway) if second == "ocr" else transcribe(gateway)).tier == "cpu"
+
+
+@pytest.mark.timeout(120)  # foreign memory is let down slowly
+def test_others_who_take_the_memory_make_it_yield_and_it_comes_back(start, card):
+    gateway = start(configure(card, ocr=[on_card(), on_cpu()]), children=2)
+    before = until(gateway, "ocr", "gpu", "ready")
+    until(gateway, "ocr", "cpu", "ready")
+    until_settled(gateway, "ocr/gpu", 200 * MIB)
+    with subprocess.Popen([str(binary()), "sim", "hog", card.name, "--share", "97%"],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as hog:
+        assert hog.stdout.readline().startswith(b"READY ")
+        assert eventually(lambda: before["pid"] not in holders(card), READY_S, 0.03)
+        assert eventually(lambda: ask(gateway).tier == "cpu", READY_S)
+        hog.stdin.close()
+    until(gateway, "ocr", "gpu", "ready", 40)
+    assert eventually(lambda: ask(gateway).tier == "gpu", READY_S)
 
 
 def test_a_lost_card_ends_the_program_and_the_cpu_serves_until_it_is_back(start, card):
