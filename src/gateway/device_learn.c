@@ -92,6 +92,40 @@ static void forget_other_settings(struct gateway_device *d, struct gateway_worke
     learned_changed(w->gateway->learned);
 }
 
+/* The room in which it failed; LEDGER_BYTES_MAX: more would not help. */
+static uint64_t room_of_failure(const struct gateway_worker *w)
+{
+    uint64_t figures[LEARNING_SAMPLES];
+    struct learning_key key = key_of(w, LEARNING_USE_ROOM);
+    return learning_kept(table_of(w), &key, figures) == 1 ? figures[0] : LEDGER_BYTES_MAX;
+}
+
+/* It failed with more than enough, by the prediction; that may be wrong. So it is tried again where
+ * there is clearly more: not in a circle, as the room must be larger each time. */
+static bool is_unfit_here(const struct gateway_device *d, const struct gateway_worker *w, char *why,
+                          size_t why_size)
+{
+    if (!learning_is_unfit(table_of(w), &w->learn.key))
+        return false;
+    uint64_t failed_in = room_of_failure(w);
+    char size[24], more[64] = "";
+    if (failed_in < LEDGER_BYTES_MAX / 2) {
+        uint64_t enough = failed_in / LEARN_PERCENT * LEARN_ENOUGH_PCT;
+        struct ledger_view v = ledger_view(&d->ledger, uv_now(d->gateway->loop));
+        if (v.admissible_bytes > 0 && (uint64_t)v.admissible_bytes >= enough)
+            return false;
+        snprintf(more, sizeof(more), "%s are free, ",
+                 units_format_bytes(enough, size, sizeof(size)));
+    }
+    snprintf(
+        why, why_size,
+        "does not fit on %s: loading it failed although there was more than enough memory%s%s; "
+        "not tried again before %sa reload (SIGHUP) or a change of its settings, engine or "
+        "device",
+        d->name, w->learn.failed_text[0] ? ": " : "", w->learn.failed_text, more);
+    return true;
+}
+
 bool learn_before_start(struct gateway_device *d, struct gateway_worker *w, char *why,
                         size_t why_size)
 {
@@ -100,15 +134,8 @@ bool learn_before_start(struct gateway_device *d, struct gateway_worker *w, char
         return true;
     forget_other_settings(d, w);
     learn_apply_sizes(w);
-    if (learning_is_unfit(table, &w->learn.key)) {
-        snprintf(
-            why, why_size,
-            "does not fit on %s: loading it failed although there was more than enough memory%s%s; "
-            "not tried again before a reload (SIGHUP) or a change of its settings, engine or "
-            "device",
-            d->name, w->learn.failed_text[0] ? ": " : "", w->learn.failed_text);
+    if (is_unfit_here(d, w, why, why_size))
         return false;
-    }
     if (w->learn.formula_bytes > 0)
         w->predicted_bytes =
             learning_estimate(table, &w->learn.key, w->learn.formula_bytes, w->learn.floor_bytes);
@@ -117,16 +144,20 @@ bool learn_before_start(struct gateway_device *d, struct gateway_worker *w, char
 
 /* --- loads --- */
 
-void learn_heard(struct gateway_worker *w, const struct fault *fault)
+void learn_heard(struct gateway_worker *w, const struct fault *fault, struct span line)
 {
     if (fault->class != FAULT_CAPACITY || !w->worker ||
         worker_get_state(w->worker) != WORKER_STATE_LOADING)
+        return;
+    /* "failed to allocate CPU buffer of size": the host's memory, which comes and goes. */
+    if (span_find_nocase(line, SPAN_LIT("cpu")) >= 0)
         return;
     /* The first line says most; the engine then says that loading failed. */
     if (!w->learn.capacity_failed)
         snprintf(w->learn.failed_text, sizeof(w->learn.failed_text), "%s", fault->reason);
     w->learn.capacity_failed = true;
-    w->learn.over_buffer_limit |= strstr(fault->reason, "larger than the device allows") != NULL;
+    w->learn.over_buffer_limit |=
+        span_find_nocase(line, SPAN_LIT("exceeds device buffer size limit")) >= 0;
 }
 
 void learn_loading(struct gateway_worker *w)
@@ -145,6 +176,7 @@ void learn_ready(struct gateway_worker *w)
     struct learning *table = table_of(w);
     w->learn.failed_in_row = 0;
     w->learn.failed_text[0] = '\0';
+    w->learn.capacity_failed = w->learn.over_buffer_limit = false;
     if (!table || !learning_is_unfit(table, &w->learn.key))
         return;
     learning_set_unfit(table, &w->learn.key, false);
@@ -154,7 +186,7 @@ void learn_ready(struct gateway_worker *w)
 /* Was there more than enough for the load, in all and in one piece? Others may have taken it since it
  * was claimed, so the figures of the moment count, and its own claim is part of the room. */
 static bool had_more_than_enough(const struct gateway_device *d, const struct gateway_worker *w,
-                                 uint64_t now_ms)
+                                 uint64_t now_ms, uint64_t *ret_room)
 {
     struct ledger_view v = ledger_view(&d->ledger, now_ms);
     const struct ledger_claim *claim = ledger_claim_find(&d->ledger, w->claim);
@@ -162,22 +194,25 @@ static bool had_more_than_enough(const struct gateway_device *d, const struct ga
         return false;
     int64_t room = v.headroom_bytes + (int64_t)claim->held_bytes;
     uint64_t want = w->predicted_bytes / LEARN_PERCENT * LEARN_ENOUGH_PCT;
-    return room > 0 && (uint64_t)room >= want &&
-           (v.largest_bytes == 0 || v.largest_bytes >= w->predicted_bytes);
+    *ret_room = room > 0 ? (uint64_t)room : 0;
+    return *ret_room >= want && (v.largest_bytes == 0 || v.largest_bytes >= w->predicted_bytes);
 }
 
 void learn_load_failed(struct gateway_device *d, struct gateway_worker *w, uint64_t now_ms)
 {
     struct learning *table = table_of(w);
+    struct learning_key room_key = key_of(w, LEARNING_USE_ROOM);
+    uint64_t room = LEDGER_BYTES_MAX;
     if (!table || !w->learn.capacity_failed)
         return;
-    if (!w->learn.over_buffer_limit && !had_more_than_enough(d, w, now_ms)) {
+    if (!w->learn.over_buffer_limit && !had_more_than_enough(d, w, now_ms, &room)) {
         w->learn.failed_in_row = 0;
         return;
     }
     if (++w->learn.failed_in_row < LEARN_UNFIT_AFTER && !w->learn.over_buffer_limit)
         return;
     learning_set_unfit(table, &w->learn.key, true);
+    (void)learning_keep(table, &room_key, &room, 1);
     learned_changed(w->gateway->learned);
     log_warning("learning",
                 "%s/%s: cannot be loaded on %s although there is memory (%s): it is not tried "

@@ -12,6 +12,7 @@
 #ifndef FAILSOFT_GATEWAY_DEVICE_LEARN_H
 #define FAILSOFT_GATEWAY_DEVICE_LEARN_H
 
+#include "base/span.h"
 #include "policy/leak.h"
 #include "policy/learning.h"
 #include "policy/ledger.h"
@@ -74,7 +75,7 @@ void learn_sampled(struct gateway_device *d, struct gateway_worker *w, uint64_t 
                    uint64_t now_ms);
 
 /* A line of its output told of a fault. */
-void learn_heard(struct gateway_worker *w, const struct fault *fault);
+void learn_heard(struct gateway_worker *w, const struct fault *fault, struct span line);
 
 /* State changes; `failed` before its claim is released. */
 void learn_loading(struct gateway_worker *w);

@@ -63,7 +63,7 @@ static void on_log_line(struct worker *worker, struct span line, void *ctx)
     if (fault.class != FAULT_NONE) {
         w->log_fault = fault;
         w->log_fault_ms = uv_now(w->gateway->loop);
-        learn_heard(w, &fault);
+        learn_heard(w, &fault, line);
         log_warning("worker", "%s/%s: %s: %.*s", w->service, w->tier, fault_class_name(fault.class),
                     SPAN_FMT(line));
     } else {

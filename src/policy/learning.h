@@ -33,6 +33,7 @@ enum learning_use {
     LEARNING_USE_TEXT,     /* what a request adds to it */
     LEARNING_USE_IMAGE,    /* what a request with images adds (F04) */
     LEARNING_USE_SIZES,    /* no measurements: figures that the engine gave, see learning_keep */
+    LEARNING_USE_ROOM,     /* one figure: the room in which an unfit load failed */
     LEARNING_USE_COUNT,
 };
 

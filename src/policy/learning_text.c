@@ -17,7 +17,8 @@
 #include <errno.h>
 
 static const char learning_head[] = "failsoft-learning 1";
-static const char *const learning_use_words[LEARNING_USE_COUNT] = {"load", "text", "image", "sizes"};
+static const char *const learning_use_words[LEARNING_USE_COUNT] = {"load", "text", "image", "sizes",
+                                                                   "room"};
 
 enum { HEX_LEN = 16, HEX_BITS = 4, DECIMAL_MAX = 20, HEAD_AND_END_MAX = 64 };
 

@@ -3,12 +3,15 @@ memory creeps up, a load that cannot succeed, sizes that the engine itself says.
 simulated card, whose `context` and `workspace` are what no formula knows.
 """
 
+import json
+import re
 import stat
+import subprocess
 
 import pytest
 
-from rig_engine import SimCard, find_engine_files
-from rig_gateway import Gateway, eventually
+from rig_engine import SimCard
+from rig_gateway import ROOT, Gateway, binary, eventually
 
 pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(180)]
 
@@ -33,8 +36,8 @@ def start(files, card, tmp_path):
     """Gateways that keep what they learn in one folder; each ends the one before."""
     started = []
 
-    def start(context=512, args=(), stop=True, **options):
-        if started and stop:
+    def start(context=512, args=(), env=None, **options):
+        if started:
             assert started[-1].stop() == 0
         tier = {"threads": 1, "stop_grace": "1s", "first_event_timeout": "60s",
                 "stall_timeout": "60s", "restart": {"backoff": "200ms", "backoff_max": "1s"}}
@@ -47,7 +50,7 @@ def start(files, card, tmp_path):
                                   "tiers": [{"name": "gpu", "device": "gpu0",
                                              "args": list(args), **tier},
                                             {"name": "cpu", **tier}]}}} | options,
-            tmp_path / f"gateway{len(started)}")
+            tmp_path / f"gateway{len(started)}", env=env)
         gateway.idle_descriptors = None
         gateway.allow_log(r"(gpu|cpu|worker|chat|device)")
         started.append(gateway)
@@ -61,6 +64,21 @@ def start(files, card, tmp_path):
 @pytest.fixture
 def learned(tmp_path):
     return tmp_path / "state/learned.txt"
+
+
+class Hog:
+    """Somebody else's memory on the card."""
+
+    def __init__(self, card, mib):
+        self.process = subprocess.Popen(
+            [str(binary()), "sim", "hog", card.name, "--bytes", f"{mib}MiB"],
+            stdout=subprocess.PIPE, text=True)
+        assert "READY" in self.process.stdout.readline()
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
 
 
 def gpu(gateway):
@@ -115,6 +133,8 @@ def test_the_next_gateway_knows_what_a_load_took(start, card, learned):
     assert after["predicted_bytes"] == before["learned_bytes"] * 115 // 100
     assert claim(second)["predicted_bytes"] == after["predicted_bytes"]
     assert eventually(lambda: memory(second)["loads_measured"] == 2, 10, 0.1)
+    pause(second)
+    assert memory(second)["loads_measured"] == 2  # once a load, not at every look
     metrics = second.metrics()
     labels = '{service="chat",tier="gpu"}'
     assert metrics["failsoft_worker_predicted_bytes" + labels] == after["predicted_bytes"]
@@ -189,6 +209,42 @@ def test_a_load_that_cannot_succeed_is_not_tried_in_a_circle(start, card, learne
     wait_measured(third)
     assert third.stop() == 0
     assert "unfit" not in learned.read_text()
+
+
+def test_one_failure_may_have_been_anybody_s(start, card, learned):
+    card.fail("--next", "1")
+    gateway = start()
+    wait_measured(gateway)
+    assert gpu(gateway)["restarts"] == 1
+    assert gateway.stop() == 0
+    assert "unfit" not in learned.read_text()
+
+
+def test_more_room_than_it_failed_in_is_tried(start, card, learned):
+    """The prediction may be wrong: 200 MiB of it are unknown here, and what is free looks like enough."""
+    card.set(context="200MiB")
+    hog = Hog(card, 2048 - 280)
+    try:
+        gateway = start()
+        assert eventually(lambda: "does not fit on gpu0" in gpu(gateway)["reason"], READY_S, 0.1), \
+            gpu(gateway)
+        assert re.search(r"not tried again before 2\d\d MiB are free", gpu(gateway)["reason"])
+    finally:
+        hog.end()
+    wait_measured(gateway)
+    assert gateway.stop() == 0
+    assert "unfit" not in learned.read_text()
+
+
+def test_a_buffer_over_the_limit_is_believed_at_once(start, card, learned):
+    """F13 ggml-org/llama.cpp#18160, in the engine's own words."""
+    orders = {"exit": 1, "lines": [
+        "ggml_vulkan: Requested buffer size exceeds device buffer size limit: ErrorOutOfDeviceMemory"]}
+    gateway = start(engine=str(ROOT / "tests/fakes/fake_engine.py"),
+                    env={"FAKE_ENGINE": json.dumps(orders)})
+    assert eventually(lambda: "does not fit on gpu0" in gpu(gateway)["reason"], READY_S, 0.1), gpu(gateway)
+    assert "one buffer is larger than the device allows" in gpu(gateway)["reason"]
+    assert gpu(gateway)["restarts"] == 0
 
 
 def test_a_reload_tries_again_what_did_not_fit(start, card, learned):
