@@ -10,8 +10,7 @@
 
 enum { PROBLEMS_MAX_BYTES = 1024 * 1024 };
 
-/* The address in `listen`, as a client on this machine reaches it. */
-static void url_from_config(const struct config *c, char *out, size_t out_size)
+void cli_url_of_config(const struct config *c, char *out, size_t out_size)
 {
     const char *host = c->host;
 
@@ -41,7 +40,7 @@ int cli_choose_url(const char *named, char *out, size_t out_size)
     config_report_init(&report);
     r = config_load_file(path, &c, &report);
     if (r == 0) {
-        url_from_config(c, out, out_size);
+        cli_url_of_config(c, out, out_size);
     } else {
         buf_init(&problems, PROBLEMS_MAX_BYTES);
         if (cli_write_problems(&report, &problems) == 0 && problems.len > 0)

@@ -3,6 +3,7 @@
 #define FAILSOFT_CLI_GATEWAY_URL_H
 
 #include "config/address.h"
+#include "config/config.h"
 
 #include <stddef.h>
 
@@ -14,5 +15,8 @@ enum { CLI_URL_SIZE = ADDRESS_HOST_SIZE + 32 };
  * are told on stderr.
  */
 int cli_choose_url(const char *named, char *out, size_t out_size);
+
+/* The address in `listen`, as a client on this machine reaches it. out: CLI_URL_SIZE. */
+void cli_url_of_config(const struct config *c, char *out, size_t out_size);
 
 #endif

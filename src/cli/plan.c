@@ -1,12 +1,14 @@
 /*
- * `failsoft plan`: how much memory will it take, and where? For a configuration, tier by tier, or
- * for one model file and the settings of the command line.
+ * `failsoft plan`: how much memory will it take, and where, and does it fit? For a configuration, tier
+ * by tier, or for one model file and the settings of the command line. See plan.h.
  */
 #include "cli/plan.h"
 
 #include "base/units.h"
 #include "cli/cli.h"
+#include "config/config.h"
 #include "model/gguf_type.h"
+#include "worker/plan_settings.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -14,14 +16,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OUTPUT_MAX_BYTES = 8 * 1024 * 1024, PROBLEM_BYTES = 400 };
+enum { OUTPUT_MAX_BYTES = 8 * 1024 * 1024 };
 
 static const char help[] =
     "usage: failsoft plan [--config FILE] [--json]\n"
     "       failsoft plan --model FILE [settings] [--json]\n\n"
     "Predicts the memory of every worker before it is started, by part: weights, cache of keys "
     "and\n"
-    "values, compute buffers. Reads the headers of the model files only.\n\n"
+    "values, compute buffers. Reads the headers of the model files only. For a configuration "
+    "also:\n"
+    "whether each tier fits now, what would make it fit, and which of them can live together; by\n"
+    "the ledger of the gateway where it is running, else by one look at the devices.\n\n"
     "  --config FILE        a configuration; default as for `failsoft check`\n"
     "  --model FILE         one GGUF file (the first, where there are several)\n"
     "  --context N          tokens of one slot; default: what the model was trained for\n"
@@ -39,7 +44,8 @@ static const char help[] =
     "  --mmproj FILE        a projector for pictures or sound\n"
     "  --draft FILE         a draft model\n"
     "  --json               as JSON\n\n"
-    "exit status: 0 good, 1 a model that cannot be read, 2 wrong usage, 3 no such file\n";
+    "exit status: 0 all fits, 1 a tier that does not fit, or of which that cannot be told, or a\n"
+    "model that cannot be read, 2 wrong usage, 3 no such file\n";
 
 struct plan_arguments {
     const char *config, *operand, *model;
@@ -48,171 +54,86 @@ struct plan_arguments {
     bool json, unified, embeddings, cpu_moe, no_mmap;
 };
 
-static int read_model(const char *path, struct plan_model **ret)
-{
-    struct plan_model *model = calloc(1, sizeof(*model));
-    int r;
-
-    if (model == NULL)
-        return -ENOMEM;
-    r = gguf_file_read(path, &model->file);
-    if (r < 0) {
-        free(model);
-        return r;
-    }
-    model_facts_read(&model->file, &model->facts);
-    *ret = model;
-    return 0;
-}
-
-static void free_model(struct plan_model *model)
-{
-    if (model == NULL)
-        return;
-    gguf_file_free(&model->file);
-    free(model);
-}
-
-/* --- one tier of a configuration --- */
-
-struct plan_list {
-    struct plan_entry *entries;
-    struct plan_model **models; /* three an entry: model, projector, draft */
-    char (*problems)[PROBLEM_BYTES];
-    size_t count, capacity;
-};
-
-static void list_free(struct plan_list *l)
-{
-    for (size_t i = 0; l->models != NULL && i < 3 * l->capacity; i++)
-        free_model(l->models[i]);
-    free(l->models);
-    free(l->entries);
-    free(l->problems);
-}
-
-static int list_init(struct plan_list *l, size_t capacity)
-{
-    *l = (struct plan_list){.capacity = capacity > 0 ? capacity : 1};
-    l->entries = calloc(l->capacity, sizeof(*l->entries));
-    l->models = calloc(3 * l->capacity, sizeof(struct plan_model *));
-    l->problems = calloc(l->capacity, sizeof(*l->problems));
-    if (l->entries == NULL || l->models == NULL || l->problems == NULL) {
-        list_free(l);
-        return -ENOMEM;
-    }
-    return 0;
-}
-
-/* Reads one file of the current entry; a failure becomes the entry's problem. 0 or -ENOMEM. */
-static int list_read(struct plan_list *l, unsigned which, const char *path)
-{
-    int r;
-
-    if (path == NULL || l->entries[l->count].problem != NULL)
-        return 0;
-    r = read_model(path, &l->models[3 * l->count + which]);
-    if (r == -ENOMEM)
-        return r;
-    if (r < 0) {
-        snprintf(l->problems[l->count], PROBLEM_BYTES, "%.250s: %s", path, strerror(-r));
-        l->entries[l->count].problem = l->problems[l->count];
-    }
-    return 0;
-}
-
-/* Estimates the current entry from what was read, and goes on to the next. */
-static void list_finish(struct plan_list *l, const char *unknown_arg)
-{
-    struct plan_entry *p = &l->entries[l->count];
-    struct plan_model **models = &l->models[3 * l->count];
-
-    if (p->problem == NULL) {
-        p->facts = &models[0]->facts;
-        p->settings.projector = models[1] ? &models[1]->facts : NULL;
-        p->settings.draft = models[2] ? &models[2]->facts : NULL;
-        if (unknown_arg != NULL)
-            model_facts_doubt(&models[0]->facts,
-                              "what the argument `%.60s` does to memory is not counted",
-                              unknown_arg);
-        estimate_make(p->facts, &p->settings, &p->estimate);
-    }
-    l->count++;
-}
-
-static int add_tier(struct plan_list *l, const struct config_service *service,
-                    const struct config_tier *tier)
-{
-    struct plan_entry *p = &l->entries[l->count];
-    const char *projector = NULL;
-    const char *draft = NULL;
-    const char *unknown = NULL;
-    int r;
-
-    p->service = service->name;
-    p->tier = tier->name;
-    p->device = tier->kind == CONFIG_TIER_KIND_CPU ? NULL : tier->device_name;
-    p->path = tier->model_path;
-    if (!tier->managed)
-        p->problem = "somebody else runs this engine; what it takes can only be observed";
-    else if (tier->model_path == NULL)
-        p->problem = "no model file";
-    plan_settings_from_tier(service, tier, &p->settings);
-    (void)plan_settings_apply_args(&tier->args, &p->settings, &projector, &draft, &unknown);
-    r = list_read(l, 0, p->path);
-    if (r == 0)
-        r = list_read(l, 1, projector);
-    if (r == 0)
-        r = list_read(l, 2, draft);
-    if (r == 0)
-        list_finish(l, unknown);
-    return r;
-}
-
-static int print_list(const struct plan_list *l, bool json)
-{
-    int status = CLI_EXIT_GOOD;
-    struct buf out;
-    int r;
-
-    buf_init(&out, OUTPUT_MAX_BYTES);
-    r = json ? plan_write_json(&out, l->entries, l->count)
-             : plan_write_text(&out, l->entries, l->count);
-    if (r == 0)
-        r = cli_print(&out);
-    buf_free(&out);
-    for (size_t i = 0; i < l->count; i++) {
-        if (l->problems[i][0] != '\0' ||
-            (l->entries[i].facts != NULL && !l->entries[i].facts->usable))
-            status = CLI_EXIT_FINDING;
-    }
-    return r < 0 ? CLI_EXIT_ENVIRONMENT : status;
-}
-
 static int out_of_memory(void)
 {
     fputs("failsoft plan: out of memory\n", stderr);
     return CLI_EXIT_ENVIRONMENT;
 }
 
-static int plan_tiers(const struct config *c, bool json)
+/* What does not fit, what nobody can tell, a model that cannot be read: findings. */
+static int status_of(const struct plan *p)
 {
-    struct plan_list l;
-    size_t count = 0;
+    for (size_t i = 0; i < p->count; i++) {
+        const struct plan_entry *e = &p->entries[i];
+
+        if (e->broken || e->fit == PLAN_FIT_NO || e->fit == PLAN_FIT_UNKNOWN)
+            return CLI_EXIT_FINDING;
+    }
+    for (size_t i = 0; i < p->place_count; i++) {
+        if (p->places[i].leave_out != 0)
+            return CLI_EXIT_FINDING;
+    }
+    return CLI_EXIT_GOOD;
+}
+
+static int print_plan(const struct plan *p, bool json)
+{
+    struct buf out;
     int r;
 
-    for (size_t i = 0; i < c->service_count; i++)
-        count += c->services[i].tier_count;
-    if (list_init(&l, count) < 0)
-        return out_of_memory();
-    r = 0;
-    for (size_t i = 0; r == 0 && i < c->service_count; i++) {
-        for (size_t j = 0; r == 0 && j < c->services[i].tier_count; j++)
-            r = add_tier(&l, &c->services[i], &c->services[i].tiers[j]);
+    buf_init(&out, OUTPUT_MAX_BYTES);
+    r = json ? plan_write_json(&out, p) : plan_write_text(&out, p);
+    if (r == 0)
+        r = cli_print(&out);
+    buf_free(&out);
+    return r < 0 ? CLI_EXIT_ENVIRONMENT : status_of(p);
+}
+
+static void free_plan(struct plan *p)
+{
+    plan_free_entries(p);
+    free(p->places);
+}
+
+/* --- a configuration --- */
+
+static void find_devices(struct plan *p)
+{
+    for (size_t i = 0; i < p->count; i++) {
+        const struct config_tier *tier = p->entries[i].tier;
+
+        for (size_t j = 0; j + 1 < p->place_count; j++) {
+            if (tier->kind != CONFIG_TIER_KIND_CPU && tier->device != NULL &&
+                p->places[j].device == tier->device)
+                p->entries[i].device = &p->places[j];
+        }
     }
-    r = r < 0 ? out_of_memory() : print_list(&l, json);
-    list_free(&l);
-    return r;
+}
+
+static int plan_tiers(const struct config *c, bool json)
+{
+    struct plan p = {.config = c};
+    int status;
+    int r = plan_read_tiers(&p);
+
+    if (r == 0)
+        r = plan_look(&p);
+    if (r == 0) {
+        find_devices(&p);
+        /* Its figures come last: what it holds is what it takes. */
+        plan_add_learned(&p);
+        plan_ask_gateway(&p);
+        plan_judge(&p);
+        plan_put_together(&p);
+        status = print_plan(&p, json);
+    } else if (r == -ENOMEM) {
+        status = out_of_memory();
+    } else {
+        fprintf(stderr, "failsoft plan: %s\n", strerror(-r));
+        status = CLI_EXIT_ENVIRONMENT;
+    }
+    free_plan(&p);
+    return status;
 }
 
 static int plan_config(const struct plan_arguments *a)
@@ -334,35 +255,38 @@ static int settings_from_arguments(const struct plan_arguments *a, struct estima
     return 0;
 }
 
+static int copy_paths(const struct plan_arguments *a, struct tier_source *source)
+{
+    const char *paths[TIER_FILES] = {a->model, a->projector, a->draft};
+
+    for (unsigned i = 0; i < TIER_FILES; i++) {
+        if (paths[i] != NULL && (source->paths[i] = strdup(paths[i])) == NULL)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
 static int plan_model(const struct plan_arguments *a)
 {
-    struct plan_list l;
-    int status;
-    int r;
+    struct plan p = {.count = 1};
+    struct plan_entry *e = p.entries = calloc(1, sizeof(*p.entries));
+    int status = CLI_EXIT_USAGE;
 
-    if (list_init(&l, 1) < 0)
+    if (e == NULL)
         return out_of_memory();
-    l.entries[0].path = a->model;
-    r = settings_from_arguments(a, &l.entries[0].settings);
-    if (r < 0) {
-        list_free(&l);
-        return CLI_EXIT_USAGE;
-    }
-    r = list_read(&l, 0, a->model);
-    if (r == 0)
-        r = list_read(&l, 1, a->projector);
-    if (r == 0)
-        r = list_read(&l, 2, a->draft);
-    if (r < 0) {
+    e->path = a->model;
+    if (settings_from_arguments(a, &e->source.settings) < 0)
+        goto out;
+    if (copy_paths(a, &e->source) < 0 || plan_read_entry(e) < 0) {
         status = out_of_memory();
-    } else if (l.entries[0].problem != NULL) {
-        fprintf(stderr, "failsoft plan: %s\n", l.entries[0].problem);
+    } else if (e->problem[0] != '\0') {
+        fprintf(stderr, "failsoft plan: %s\n", e->problem);
         status = CLI_EXIT_ENVIRONMENT;
     } else {
-        list_finish(&l, NULL);
-        status = print_list(&l, a->json);
+        status = print_plan(&p, a->json);
     }
-    list_free(&l);
+out:
+    free_plan(&p);
     return status;
 }
 

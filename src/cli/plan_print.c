@@ -1,161 +1,335 @@
 /*
- * Estimates as tables for people and as JSON for machines.
+ * The plan for people, in 100 columns: every tier with what it takes, whether it fits and what would
+ * make it fit; then every place with what can live there together.
  */
 #include "cli/plan.h"
 
 #include "base/units.h"
 
-#include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <yyjson.h>
 
-static const char *mib(const struct estimate_bytes *b, char *out, size_t size)
+enum { COLUMNS = 100, LINE_BYTES = 2048, SIZE_BYTES = 24, HOLDERS_SHOWN = 4, REASON_BYTES = 512 };
+
+/* Folds at spaces; what follows the first line is two columns further in. */
+__attribute__((format(printf, 3, 4))) static int say(struct buf *out, int indent,
+                                                     const char *format, ...)
 {
-    snprintf(out, size, "%.1f", (double)b->bytes / (1024.0 * 1024.0));
-    return out;
+    char text[LINE_BYTES];
+    const char *p = text;
+    va_list args;
+    int r = 0;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    while (r == 0 && *p != '\0') {
+        size_t room = (size_t)(COLUMNS - indent);
+        size_t len = strlen(p);
+
+        if (len > room) {
+            len = room;
+            while (len > 0 && p[len] != ' ')
+                len--;
+            len = len > 0 ? len : strcspn(p, " ");
+        }
+        r = buf_printf(out, "%*s%.*s\n", indent, "", (int)len, p);
+        indent += p == text ? 2 : 0;
+        p += len;
+        p += strspn(p, " ");
+    }
+    return r;
 }
 
-static const char *upper_mib(const struct estimate_bytes *b, char *out, size_t size)
+static const char *size_of(uint64_t bytes, char out[SIZE_BYTES])
 {
-    snprintf(out, size, "%.1f", (double)b->upper_bytes / (1024.0 * 1024.0));
+    return units_format_bytes(bytes, out, SIZE_BYTES);
+}
+
+/* Appends to a sentence; what does not fit is cut. */
+__attribute__((format(printf, 2, 3))) static void add(char text[REASON_BYTES], const char *format,
+                                                      ...)
+{
+    size_t len = strlen(text);
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text + len, REASON_BYTES - len, format, args);
+    va_end(args);
+}
+
+/* --- what a tier takes --- */
+
+static const char *mib(uint64_t bytes, char out[SIZE_BYTES])
+{
+    snprintf(out, SIZE_BYTES, "%.1f", (double)bytes / (1024.0 * 1024.0));
     return out;
 }
 
 static int write_row(struct buf *out, const char *name, const struct estimate_bytes *device,
                      const struct estimate_bytes *host)
 {
-    char a[24], b[24], c[24], d[24];
+    char a[SIZE_BYTES], b[SIZE_BYTES], c[SIZE_BYTES], d[SIZE_BYTES];
 
     if (device->upper_bytes == 0 && host->upper_bytes == 0)
         return 0;
-    return buf_printf(out, "    %-10s %12s %12s %12s %12s\n", name, mib(device, a, sizeof(a)),
-                      upper_mib(device, b, sizeof(b)), mib(host, c, sizeof(c)),
-                      upper_mib(host, d, sizeof(d)));
+    return buf_printf(out, "    %-12s %12s %12s %12s %12s\n", name, mib(device->bytes, a),
+                      mib(device->upper_bytes, b), mib(host->bytes, c), mib(host->upper_bytes, d));
 }
 
-static int write_entry(struct buf *out, const struct plan_entry *p)
+static int write_parts(struct buf *out, const struct plan_entry *e)
 {
-    const struct estimate *e = &p->estimate;
-    char device[24], host[24];
-    int r;
-
-    r = buf_printf(out, "%s%s%s%s%s\n", p->service ? p->service : p->path, p->tier ? "/" : "",
-                   p->tier ? p->tier : "", p->device ? " on " : "", p->device ? p->device : "");
-    if (r == 0 && p->problem)
-        return buf_printf(out, "  %s\n", p->problem);
-    units_format_bytes(e->device_total.bytes, device, sizeof(device));
-    units_format_bytes(e->host_total.bytes, host, sizeof(host));
-    if (r == 0)
-        r = buf_printf(
-            out,
-            "  %s on the device, %s on the host; %u of %u layers on the device, cache for "
-            "%" PRIu64 " tokens (%" PRIu64 " a slot); confidence %s\n",
-            device, host, e->device_layers, e->layers, e->kv_tokens, e->slot_tokens,
-            estimate_confidence_name(e->confidence));
-    if (r == 0)
-        r = buf_printf(out, "    %-10s %12s %12s %12s %12s\n", "MiB", "device", "at most", "host",
+    const struct estimate *t = &e->estimate->estimate;
+    const struct estimate_bytes none = {0, 0};
+    const struct estimate_bytes cache = {0, e->source.host_cache_bytes};
+    int r = buf_printf(out, "    %-12s %12s %12s %12s %12s\n", "MiB", "device", "at most", "host",
                        "at most");
+
     for (int i = 0; r == 0 && i < ESTIMATE_PART_COUNT; i++)
-        r = write_row(out, estimate_part_name((enum estimate_part)i), &e->device[i], &e->host[i]);
+        r = write_row(out, estimate_part_name((enum estimate_part)i), &t->device[i], &t->host[i]);
     if (r == 0)
-        r = write_row(out, "total", &e->device_total, &e->host_total);
-    for (uint32_t i = 0; r == 0 && i < e->reason_count; i++)
-        r = buf_printf(out, "    note: %s\n", e->reasons[i]);
+        r = write_row(out, "total", &t->device_total, &t->host_total);
+    if (r == 0)
+        r = write_row(out, "prompt cache", &none, &cache);
+    for (uint32_t i = 0; r == 0 && i < t->reason_count; i++)
+        r = say(out, 4, "note: %s", t->reasons[i]);
     return r;
 }
 
-int plan_write_text(struct buf *out, const struct plan_entry *entries, size_t count)
+static int write_sizes(struct buf *out, const struct plan_entry *e)
+{
+    const struct estimate *t = &e->estimate->estimate;
+    char device[SIZE_BYTES], host[SIZE_BYTES], token[SIZE_BYTES];
+    int r;
+
+    if (e->estimate->declared)
+        return say(out, 2, "%s on the device, %s on the host, as declared",
+                   size_of(t->device_total.upper_bytes, device),
+                   size_of(t->host_total.upper_bytes, host));
+    r = say(out, 2,
+            "%s on the device, %s on the host; %u of %u layers on the device; confidence %s",
+            size_of(t->device_total.bytes, device), size_of(t->host_total.bytes, host),
+            t->device_layers, t->layers, estimate_confidence_name(t->confidence));
+    if (r == 0 && t->kv_tokens > 0)
+        r = say(out, 2, "cache for %" PRIu64 " tokens (%" PRIu64 " a slot); one more takes %s",
+                t->kv_tokens, t->slot_tokens,
+                size_of(e->estimate->device_bytes_per_token + e->estimate->host_bytes_per_token,
+                        token));
+    if (r == 0 && e->learned_count > 0)
+        r = say(out, 2, "learned: %s of %u %s; reckoned with: %s",
+                size_of(e->learned_bytes, device), e->learned_count,
+                e->learned_count == 1 ? "load" : "loads", size_of(e->device_bytes, host));
+    return r;
+}
+
+/* --- does it fit --- */
+
+static void add_hint(const struct plan *p, const struct plan_hint *h, bool name_it,
+                     char text[REASON_BYTES])
+{
+    const struct plan_entry *e = &p->entries[h->entry];
+    char size[SIZE_BYTES];
+
+    if (name_it)
+        add(text, "%s/%s: ", e->service->name, e->tier->name);
+    switch (h->kind) {
+    case PLAN_HINT_CONTEXT: add(text, "context up to %" PRIu64, h->value); break;
+    case PLAN_HINT_SLOTS: add(text, "slots up to %" PRIu64, h->value); break;
+    case PLAN_HINT_GPU_LAYERS: add(text, "gpu_layers up to %" PRIu64, h->value); break;
+    case PLAN_HINT_CACHE_TYPE: add(text, "cache type q8_0"); break;
+    case PLAN_HINT_RESERVE:
+        add(text, "only the reserve of %s prevents it", size_of(h->value, size));
+        return;
+    }
+    size_of(h->device_bytes > 0 ? h->device_bytes : h->host_bytes, size);
+    add(text, " (%s)", size);
+}
+
+static int write_hints(struct buf *out, const struct plan *p, const struct plan_entry *e)
+{
+    char text[REASON_BYTES] = "";
+    bool reserve = false;
+    int r = 0;
+
+    for (size_t i = 0; i < e->hint_count; i++) {
+        if (e->hints[i].kind == PLAN_HINT_RESERVE) {
+            reserve = true;
+            continue;
+        }
+        add(text, "%s", text[0] != '\0' ? "; or " : "");
+        add_hint(p, &e->hints[i], false, text);
+    }
+    if (text[0] != '\0')
+        r = say(out, 4, "would fit: %s", text);
+    else if (!reserve)
+        r = say(out, 4, "no change of context, slots, gpu_layers or cache type alone makes it fit");
+    if (r == 0 && reserve) {
+        text[0] = '\0';
+        add_hint(p, &e->hints[e->hint_count - 1], false, text);
+        r = say(out, 4, "%s", text);
+    }
+    return r;
+}
+
+static int write_holders(struct buf *out, const struct plan_place *place)
+{
+    char text[REASON_BYTES] = "";
+    char size[SIZE_BYTES];
+
+    for (size_t i = 0; i < place->holder_count && i < HOLDERS_SHOWN; i++) {
+        const struct plan_holder *h = &place->holders[i];
+
+        add(text, "%s%s %s", i > 0 ? ", " : "", h->name, size_of(h->bytes, size));
+        if (h->pid > 0)
+            add(text, " (pid %d)", h->pid);
+    }
+    if (place->holder_count > HOLDERS_SHOWN)
+        add(text, ", …");
+    return text[0] != '\0' ? say(out, 4, "held there: %s", text) : 0;
+}
+
+static int write_misfit(struct buf *out, const struct plan *p, const struct plan_entry *e)
+{
+    const struct plan_place *place = e->short_of;
+    char need[SIZE_BYTES], missing[SIZE_BYTES], total[SIZE_BYTES], reserve[SIZE_BYTES],
+        foreign[SIZE_BYTES], own[SIZE_BYTES];
+    int r;
+
+    if (e->unfit && e->short_bytes == 0)
+        return say(out, 2, "does not fit on %s: loading it failed though there was memory enough",
+                   place->name);
+    r = say(
+        out, 2,
+        "does not fit now: %s missing of %s on %s (%s: reserve %s, others hold %s, failsoft %s)",
+        size_of(e->short_bytes, missing),
+        size_of(place->device != NULL ? e->device_bytes : e->host_bytes, need), place->name,
+        size_of(place->total_bytes, total), size_of(place->reserve_bytes, reserve),
+        size_of(place->foreign_bytes, foreign), size_of(place->claimed_bytes, own));
+    if (r == 0)
+        r = write_holders(out, place);
+    return r < 0 ? r : write_hints(out, p, e);
+}
+
+static int write_fit(struct buf *out, const struct plan *p, const struct plan_entry *e)
+{
+    char device[SIZE_BYTES], host[SIZE_BYTES];
+
+    switch (e->fit) {
+    case PLAN_FIT_NOT_ASKED: return 0;
+    case PLAN_FIT_NO: return write_misfit(out, p, e);
+    case PLAN_FIT_UNKNOWN:
+        return say(out, 2, "fits: unknown: %s: %s", e->short_of->name, e->short_of->why);
+    case PLAN_FIT_YES:
+    case PLAN_FIT_LOADED: break;
+    }
+    size_of(e->device_bytes, device);
+    size_of(e->host_bytes, host);
+    if (e->device == NULL)
+        return say(out, 2, "%s %s on the host",
+                   e->fit == PLAN_FIT_YES ? "fits now:" : "loaded:", host);
+    return say(out, 2, "%s %s on %s, %s on the host",
+               e->fit == PLAN_FIT_YES ? "fits now:" : "loaded:", device, e->device->name, host);
+}
+
+static int write_entry(struct buf *out, const struct plan *p, const struct plan_entry *e)
+{
+    const char *on = e->tier != NULL && e->device != NULL ? e->device->name : NULL;
+    int r;
+
+    if (e->service != NULL)
+        r = say(out, 0, "%s/%s%s%s", e->service->name, e->tier->name, on != NULL ? " on " : "",
+                on != NULL ? on : "");
+    else
+        r = buf_printf(out, "%s\n", e->path);
+    if (r == 0 && e->problem[0] != '\0')
+        return say(out, 2, "%s", e->problem);
+    if (r == 0)
+        r = write_sizes(out, e);
+    if (r == 0)
+        r = write_fit(out, p, e);
+    return r < 0 || e->estimate->declared ? r : write_parts(out, e);
+}
+
+/* --- places --- */
+
+static int write_set(struct buf *out, const struct plan *p, const struct plan_place *place,
+                     uint32_t set)
+{
+    char text[REASON_BYTES] = "";
+    char size[SIZE_BYTES];
+
+    for (size_t i = 0; i < place->load_count; i++) {
+        const struct plan_entry *e = &p->entries[place->loads[i]];
+
+        if (set & (UINT32_C(1) << i))
+            add(text, "%s%s/%s %s", text[0] != '\0' ? " + " : "", e->service->name, e->tier->name,
+                size_of(place->load_bytes[i], size));
+    }
+    return say(out, 4, "%s", text[0] != '\0' ? text : "nothing");
+}
+
+static int write_conflict(struct buf *out, const struct plan *p, const struct plan_place *place)
+{
+    char text[REASON_BYTES];
+    char sum[SIZE_BYTES], room[SIZE_BYTES];
+    int r = say(out, 2, "not all together: %s for %s of room. What can live there together:",
+                size_of(place->sum_bytes, sum), size_of(place->room_bytes, room));
+
+    for (size_t i = 0; r == 0 && i < place->set_count && i < PLAN_SETS_MAX; i++)
+        r = write_set(out, p, place, place->sets[i]);
+    if (r == 0 && place->set_count > PLAN_SETS_MAX)
+        r = say(out, 4, "and %zu more sets", place->set_count - PLAN_SETS_MAX);
+    if (r == 0)
+        r = say(out, 2, "the least to leave out:");
+    if (r == 0)
+        r = write_set(out, p, place, place->leave_out);
+    for (size_t i = 0; r == 0 && i < place->hint_count; i++) {
+        text[0] = '\0';
+        add_hint(p, &place->hints[i], true, text);
+        r = say(out, 2, "all would fit with %s", text);
+    }
+    return r;
+}
+
+static int write_place(struct buf *out, const struct plan *p, const struct plan_place *place)
+{
+    char total[SIZE_BYTES], reserve[SIZE_BYTES], foreign[SIZE_BYTES], room[SIZE_BYTES];
+    char sum[SIZE_BYTES];
+    int r;
+
+    if (place->shared && place->device != NULL)
+        return say(out, 0, "%s: its memory is the machine's, see host", place->name);
+    if (!place->known)
+        return say(out, 0, "%s: unknown: %s", place->name, place->why);
+    r = say(out, 0, "%s: %s, of which reserve %s, others %s, for failsoft %s%s", place->name,
+            size_of(place->total_bytes, total), size_of(place->reserve_bytes, reserve),
+            size_of(place->foreign_bytes, foreign), size_of(place->room_bytes, room),
+            place->by_gateway ? " (by the gateway's ledger)" : "");
+    if (r < 0 || place->load_count == 0)
+        return r;
+    if (place->load_count > TOGETHER_LOADS_MAX)
+        return say(out, 2, "%zu tiers, %s in all: too many to look at every set", place->load_count,
+                   size_of(place->sum_bytes, sum));
+    if (place->leave_out != 0)
+        return write_conflict(out, p, place);
+    return say(out, 2, "all that is planned there fits together: %s",
+               size_of(place->sum_bytes, sum));
+}
+
+int plan_write_text(struct buf *out, const struct plan *p)
 {
     int r = 0;
 
-    for (size_t i = 0; r == 0 && i < count; i++)
-        r = write_entry(out, &entries[i]);
-    return r;
-}
-
-/* --- JSON --- */
-
-static void add_text(yyjson_mut_doc *doc, yyjson_mut_val *to, const char *key, const char *text)
-{
-    if (text != NULL)
-        yyjson_mut_obj_add_strcpy(doc, to, key, text);
-}
-
-static void add_bytes(yyjson_mut_doc *doc, yyjson_mut_val *to, const char *key,
-                      const struct estimate_bytes *b)
-{
-    yyjson_mut_val *o = yyjson_mut_obj_add_obj(doc, to, key);
-
-    yyjson_mut_obj_add_uint(doc, o, "bytes", b->bytes);
-    yyjson_mut_obj_add_uint(doc, o, "upper_bytes", b->upper_bytes);
-}
-
-static void add_side(yyjson_mut_doc *doc, yyjson_mut_val *to, const char *key,
-                     const struct estimate_bytes *parts, const struct estimate_bytes *total)
-{
-    yyjson_mut_val *o = yyjson_mut_obj_add_obj(doc, to, key);
-
-    for (int i = 0; i < ESTIMATE_PART_COUNT; i++)
-        add_bytes(doc, o, estimate_part_name((enum estimate_part)i), &parts[i]);
-    add_bytes(doc, o, "total", total);
-}
-
-static void add_estimate(yyjson_mut_doc *doc, yyjson_mut_val *o, const struct plan_entry *p)
-{
-    const struct estimate *e = &p->estimate;
-    yyjson_mut_val *reasons;
-
-    yyjson_mut_obj_add_strcpy(doc, o, "architecture", p->facts->architecture);
-    yyjson_mut_obj_add_uint(doc, o, "layers", e->layers);
-    yyjson_mut_obj_add_uint(doc, o, "device_layers", e->device_layers);
-    yyjson_mut_obj_add_uint(doc, o, "slots", p->settings.slots);
-    yyjson_mut_obj_add_uint(doc, o, "kv_tokens", e->kv_tokens);
-    yyjson_mut_obj_add_uint(doc, o, "slot_tokens", e->slot_tokens);
-    yyjson_mut_obj_add_str(doc, o, "confidence", estimate_confidence_name(e->confidence));
-    reasons = yyjson_mut_obj_add_arr(doc, o, "reasons");
-    for (uint32_t i = 0; i < e->reason_count; i++)
-        yyjson_mut_arr_add_strcpy(doc, reasons, e->reasons[i]);
-    add_side(doc, o, "device", e->device, &e->device_total);
-    add_side(doc, o, "host", e->host, &e->host_total);
-    yyjson_mut_obj_add_uint(doc, o, "mapped_bytes", e->mapped_bytes);
-    yyjson_mut_obj_add_uint(doc, o, "repacked_bytes", e->repacked_bytes);
-    yyjson_mut_obj_add_uint(doc, o, "header_read_bytes", p->facts->file->read_bytes);
-}
-
-int plan_write_json(struct buf *out, const struct plan_entry *entries, size_t count)
-{
-    yyjson_mut_doc *doc = yyjson_mut_doc_new(NULL);
-    yyjson_mut_val *root = doc ? yyjson_mut_obj(doc) : NULL;
-    yyjson_mut_val *list;
-    char *text = NULL;
-    int r = -ENOMEM;
-
-    if (root == NULL)
-        goto out;
-    yyjson_mut_doc_set_root(doc, root);
-    list = yyjson_mut_obj_add_arr(doc, root, "plans");
-    for (size_t i = 0; i < count; i++) {
-        const struct plan_entry *p = &entries[i];
-        yyjson_mut_val *o = yyjson_mut_arr_add_obj(doc, list);
-
-        add_text(doc, o, "service", p->service);
-        add_text(doc, o, "tier", p->tier);
-        add_text(doc, o, "on", p->device);
-        add_text(doc, o, "model", p->path);
-        add_text(doc, o, "problem", p->problem);
-        if (p->problem == NULL)
-            add_estimate(doc, o, p);
-    }
-    text = yyjson_mut_write(doc, YYJSON_WRITE_PRETTY, NULL);
-    if (text != NULL)
-        r = buf_append_str(out, text);
-    if (r == 0)
-        r = buf_append_str(out, "\n");
-out:
-    free(text);
-    yyjson_mut_doc_free(doc);
+    for (size_t i = 0; r == 0 && i < p->count; i++)
+        r = write_entry(out, p, &p->entries[i]);
+    for (size_t i = 0; r == 0 && i < p->place_count; i++)
+        r = write_place(out, p, &p->places[i]);
+    if (r == 0 && p->gateway_url[0] != '\0')
+        r = say(out, 0, "the gateway at %s is running; these are the figures of its ledger",
+                p->gateway_url);
+    if (r == 0 && p->gateway_why[0] != '\0')
+        r = say(out, 0, "%s", p->gateway_why);
     return r;
 }

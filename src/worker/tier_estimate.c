@@ -3,7 +3,9 @@
  */
 #include "worker/tier_estimate.h"
 
+#include "base/units.h"
 #include "worker/fingerprint.h"
+#include "worker/options.h"
 #include "worker/plan_settings.h"
 
 #include <errno.h>
@@ -13,6 +15,8 @@
 
 /* So much longer a context shows what a token costs; a multiple of every padding. */
 enum { SLOPE_TOKENS = 4096 };
+
+enum { MIB_SHIFT = 20 };
 
 struct tier_model {
     const struct tier_source *source;
@@ -26,6 +30,34 @@ static int copy_text(const char *from, char **to)
 {
     *to = from != NULL ? strdup(from) : NULL;
     return from != NULL && *to == NULL ? -ENOMEM : 0;
+}
+
+/* The last of the two arguments counts for the engine; see worker/command.c. */
+static uint64_t cache_cap(const struct worker_options *o)
+{
+    uint64_t mib = o->embeddings ? 0 : o->cache_ram_mib;
+
+    for (size_t i = 0; i + 1 < o->arg_count; i++) {
+        uint64_t given;
+
+        if ((strcmp(o->args[i], "--cache-ram") == 0 || strcmp(o->args[i], "-cram") == 0) &&
+            units_parse_u64(o->args[i + 1], &given) == 0)
+            mib = given;
+    }
+    return mib < UINT64_MAX >> MIB_SHIFT ? mib << MIB_SHIFT : UINT64_MAX;
+}
+
+static int read_cache_cap(const struct config *config, const struct config_service *service,
+                          const struct config_tier *tier, uint64_t *ret)
+{
+    struct worker_options o;
+    int r = worker_options_from_config(config, service, tier, &o);
+
+    if (r < 0)
+        return r;
+    *ret = tier->command.count > 0 ? 0 : cache_cap(&o);
+    worker_options_release(&o);
+    return 0;
 }
 
 int tier_source_init(const struct config *config, const struct config_service *service,
@@ -48,7 +80,9 @@ int tier_source_init(const struct config *config, const struct config_service *s
     }
     snprintf(s.unknown, sizeof(s.unknown), "%s", unknown != NULL ? unknown : "");
     s.settings_hash = fingerprint_settings(&s.settings, tier);
-    r = copy_text(program ? tier->command.items[0] : config->engine_path, &s.engine);
+    r = read_cache_cap(config, service, tier, &s.host_cache_bytes);
+    if (r == 0)
+        r = copy_text(program ? tier->command.items[0] : config->engine_path, &s.engine);
     for (unsigned i = 0; r == 0 && i < TIER_FILES; i++)
         r = copy_text(paths[i], &s.paths[i]);
     if (r < 0)

@@ -29,6 +29,8 @@ struct tier_source {
     struct estimate_settings settings;
     bool declared; /* a program; the figures are the configuration's */
     uint64_t device_bytes, host_bytes;
+    uint64_t
+        host_cache_bytes; /* cap of its prompt cache, which grows as it works; not in the estimate */
     uint64_t settings_hash;
 };
 
