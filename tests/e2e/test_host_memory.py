@@ -179,7 +179,7 @@ def test_admission_off_starts_all_the_same(start, machine, model):
     machine.memory(64 * GIB, 8 * GIB)
     gateway = start({"chat": of(model(14))}, admission="off")
     assert is_ready(gateway)
-    assert host(gateway)["headroom_bytes"] < 0 and adds_up(host(gateway))
+    assert adds_up(host(gateway))
 
 
 # --- whose limit
@@ -208,7 +208,7 @@ def test_f44_cached_files_of_a_cgroup_are_room(start, machine, model):
 def test_mapped_weights_of_a_worker_are_its_own(start, machine, model, cgroup):
     """The kernel calls them available; a second model in their place makes the first one read its
     file again for every token (F124, ggml-org/llama.cpp#711)."""
-    machine.memory(64 * GIB, 24 * GIB)
+    machine.memory(32 * GIB, 28 * GIB)
     if cgroup:
         machine.memory(64 * GIB, 60 * GIB)
         machine.level("user.slice/app.service", 24 * GIB, 0)
@@ -223,12 +223,12 @@ def test_mapped_weights_of_a_worker_are_its_own(start, machine, model, cgroup):
     if cgroup:  # half of them in active use, which the cgroup counts as used, the other half not
         machine.level("user.slice/app.service", 24 * GIB, 14 * GIB + 300 * MIB, 7 * GIB, 7 * GIB)
     else:
-        machine.memory(64 * GIB, 24 * GIB - 300 * MIB)
+        machine.memory(32 * GIB, 28 * GIB - 300 * MIB)
     assert eventually(lambda: [c["state"] for c in host(gateway)["claims"]] == ["settled"], 10, 0.1)
     h = host(gateway)
     assert adds_up(h) and h["trust"] == "fresh", h
     assert h["claims"][0]["bytes"] >= 14 * GIB
-    assert abs(h["foreign_bytes"] - (0 if cgroup else 40 * GIB)) < 64 * MIB, h
+    assert abs(h["foreign_bytes"] - (0 if cgroup else 4 * GIB)) < 64 * MIB, h
     loser = next(s for s in both if s != winner)
     assert waits(gateway, "waits for memory", loser)
     # The kernel drops its pages under pressure: it needs them as before.
@@ -262,16 +262,21 @@ def test_what_a_load_takes_beyond_its_claim_is_not_held_by_others(start, machine
 
 def test_memory_of_an_ended_worker_is_room_again(start, machine, model):
     machine.memory(64 * GIB, 24 * GIB)
-    gateway = start({"chat": of(model(14))})
-    assert is_ready(gateway)
-    pid = gateway.tiers()["cpu"]["pid"]
+    gateway = start({"chat": of(model(14), cpu_tier(restart={"backoff": "20s", "backoff_max": "20s"})),
+                     "late": of(model(14))})
+    both = ("chat", "late")
+    assert eventually(lambda: sorted(gateway.tiers(s)["cpu"]["state"] for s in both) ==
+                      ["ready", "starting"], 10, 0.05)
+    first = next(s for s in both if gateway.tiers(s)["cpu"]["state"] == "ready")
+    second = next(s for s in both if s != first)
+    pid = gateway.tiers(first)["cpu"]["pid"]
     machine.process(pid, 14 * GIB, 300 * MIB)
     assert eventually(lambda: [c["state"] for c in host(gateway)["claims"]] == ["settled"], 10, 0.1)
     (machine.proc / str(pid) / "status").unlink()
     os.kill(pid, signal.SIGKILL)
-    assert eventually(lambda: gateway.tiers()["cpu"]["pid"] not in (0, pid), 10, 0.05)
-    assert is_ready(gateway)
-    assert eventually(lambda: len(host(gateway)["claims"]) == 1, 10, 0.1)
+    assert is_ready(gateway, second)
+    assert eventually(lambda: [c["owner"] for c in host(gateway)["claims"]] == [f"{second}/cpu"],
+                      10, 0.1)
     assert adds_up(host(gateway))
 
 
