@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from rig_engine import SimCard
-from rig_gateway import ROOT, Gateway, binary, eventually
+from rig_gateway import ROOT, SANITIZER, Gateway, binary, eventually, marked_processes
 
 pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(180)]
 
@@ -58,7 +58,10 @@ def start(files, card, tmp_path):
 
     yield start
     for gateway in started:
-        gateway.stop()
+        killed = getattr(gateway, "may_exit", False)
+        assert gateway.stop() == 0 or killed
+        assert not marked_processes(gateway.mark)
+        assert not [line for line in gateway.log() if SANITIZER.search(line)]
 
 
 @pytest.fixture
@@ -258,17 +261,45 @@ def test_a_reload_tries_again_what_did_not_fit(start, card, learned):
     assert "unfit" not in learned.read_text()
 
 
+# Nobody but the engine knows what that makes.
+UNSURE = ["--override-tensor", r"blk\.0\..*=CPU"]
+
+
 def test_the_engine_is_asked_where_the_formula_is_not_sure(start, card, learned):
-    args = ["--override-tensor", r"blk\.0\..*=CPU"]  # nobody but the engine knows what that makes
-    first = start(args=args)
+    first = start(args=UNSURE)
     first.wait_log("its engine says 89 MiB of weights, .* of cache", READY_S)
     known = wait_measured(first)
-    second = start(args=args)
+    second = start(args=UNSURE)
     assert learned.read_text().count("sizes ") == 1
     again = wait_measured(second)
     assert not any("its engine says" in line for line in second.log())
     assert again["formula_bytes"] == known["formula_bytes"]
     assert known["measured_bytes"] <= known["formula_bytes"] <= 1.2 * known["measured_bytes"]
+
+
+def engine_with(files, folder, script):
+    """The engine, with another program that says sizes beside it."""
+    folder.mkdir()
+    (folder / "llama-server").symlink_to(files["engine"])
+    tool = folder / "llama-fit-params"
+    tool.write_text("#!/bin/sh\n" + script + "\n")
+    tool.chmod(0o755)
+    return str(folder / "llama-server")
+
+
+def test_an_engine_that_refuses_to_say_is_loaded_all_the_same(start, files, tmp_path, learned):
+    gateway = start(args=UNSURE, engine=engine_with(files, tmp_path / "engine", "exit 1"))
+    assert wait_measured(gateway)["formula_bytes"] > 0
+    assert gateway.stop() == 0
+    assert "sizes" not in learned.read_text()
+
+
+def test_a_gateway_stops_while_the_engine_is_asked(start, files, tmp_path):
+    engine = engine_with(files, tmp_path / "engine", "trap '' TERM; while :; do sleep 1; done")
+    gateway = start(args=UNSURE, engine=engine)
+    assert eventually(lambda: "is asked what it will take" in gpu(gateway)["reason"], READY_S, 0.05)
+    assert gateway.tiers()["cpu"]["state"] in ("starting", "loading", "ready")
+    assert gateway.stop(5) == 0
 
 
 def test_a_damaged_file_costs_its_lines_only(start, card, learned):
