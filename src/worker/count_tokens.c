@@ -100,8 +100,6 @@ static bool plan_vllm(enum api_operation operation, const struct api_request *re
     if (operation == API_OPERATION_CHAT)
         return !request->has_tools && request->body.len <= COUNT_TOKENS_TEXT_BYTES &&
                !names_media(request->body);
-    if (operation == API_OPERATION_MESSAGES || operation == API_OPERATION_RESPONSES)
-        return false;
     plan->member = "prompt";
     plan->name_model = true;
     return find_text(operation, request->body, &plan->text);

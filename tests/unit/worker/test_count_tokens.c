@@ -217,7 +217,7 @@ static void answers(void **state)
         {COUNT_TOKENS_INPUT_TOKENS, "{\"input_tokens\":1e3}", 0},
         {COUNT_TOKENS_INPUT_TOKENS, "{\"input_tokens\":\"31\"}", 0},
         {COUNT_TOKENS_INPUT_TOKENS, "{\"input_tokens\":9999999999999}", 0},
-        {COUNT_TOKENS_INPUT_TOKENS, "{\"input_tokens\":99999999999999999999999}", 0},
+        {COUNT_TOKENS_INPUT_TOKENS, "{\"input_tokens\":18446744073709551633}", 0}, /* 2^64 + 17 */
         {COUNT_TOKENS_INPUT_TOKENS, "{\"tokens\":[1,2]}", 0},
         {COUNT_TOKENS_INPUT_TOKENS, "<html>31</html>", 0},
         {COUNT_TOKENS_INPUT_TOKENS, "", 0},

@@ -161,6 +161,9 @@ static void llama_slots_page(void **state)
     assert_true(take(&r, kv_report_slots, SLOTS));
     assert_shape(&r, KV_KIND_SLOTS, 4096, 2, 0, 2048);
     assert_int_equal(r.requests_running, 1);
+    /* Should they differ, the smallest is what every request finds. */
+    assert_true(take(&r, kv_report_slots, "[{\"n_ctx\":1024},{\"n_ctx\":2048}]"));
+    assert_shape(&r, KV_KIND_SLOTS, 2048, 2, 0, 1024);
 }
 
 static void llama_figures_that_cannot_be(void **state)
@@ -280,6 +283,9 @@ static void vllm_figures_that_cannot_be(void **state)
         VLLM_CONFIG("block_size=\"16\",num_gpu_blocks=\"99999999999999999\""),
         VLLM_CONFIG("block_size=\"16\",num_gpu_blocks=\"999999999999999999999999\""),
         VLLM_CONFIG("block_size=\"16.0\",num_gpu_blocks=\"5080\""),
+        /* The product is 2^64 + 2^20. */
+        VLLM_CONFIG("block_size=\"1048576\",num_gpu_blocks=\"17592186044417\""),
+        VLLM_CONFIG("block_size=\"16\",engine=\"x\",num_gpu_blocks=\"5080\""),
         VLLM_CONFIG("kv_cache_size_tokens=\"0\""),
         VLLM_CONFIG("kv_cache_size_tokens=\"9999999999999999\""),
         "vllm:cache_config_info_extra{block_size=\"16\",num_gpu_blocks=\"5080\"} 1\n",
@@ -316,6 +322,10 @@ static void vllm_figures_that_cannot_be(void **state)
     for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++)
         assert_false(take(&r, kv_report_models, models[i]));
     assert_int_equal(r.request_tokens, 0);
+    assert_true(take(&r, kv_report_models,
+                     "{\"data\":[{\"max_model_len\":8192},{\"max_model_len\":0},"
+                     "{\"max_model_len\":4096},{\"max_model_len\":32768},7]}"));
+    assert_int_equal(r.request_tokens, 4096);
 }
 
 static void pages_of_nobody(void **state)
@@ -381,13 +391,14 @@ static void sglang_ranks_and_spellings(void **state)
     assert_true(kv_report_shape(&r, &s));
     assert_true(kv_report_used(&r, &s, &used));
     assert_int_equal(used, 100000);
-    static const char *const values[] = {"NaN", "-1", "0", "+Inf", "1e40"};
+    static const char *const values[] = {"NaN", "-1", "0", "+Inf", "1e40", "1e15"};
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
         struct kv_report bad = {0};
         char page[128];
 
         snprintf(page, sizeof(page), "sglang:max_total_num_tokens %s\n", values[i]);
         assert_true(take(&bad, kv_report_metrics, page));
+        assert_int_equal(bad.cache_tokens, 0);
         assert_unknown(&bad);
     }
 }

@@ -9,6 +9,7 @@ static void samples_of_a_page(void **state)
 {
     struct span page = SPAN_LIT("# HELP a_b what it is {not} a sample\r\n"
                                 "# TYPE a_b gauge\r\n"
+                                "# 7\n"
                                 "a_b 1.5\r\n"
                                 "\n"
                                 "a:c{x=\"1\",y=\"a } b\\\"{\"} 2e3 1790347303000\n"
