@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Starts the gateway with a ready configuration (or CONFIG=file.yaml) and stays in the foreground.
 #
-#   CONFIG         your own configuration; nothing is written then
+#   CONFIG         your own configuration; nothing is written then. What it names and the set-up knows is
+#                  provided: models below the cache, programs (setup/services.sh), simulated cards
 #   PORT           port of the ready configuration, 8080
 #   FAILSOFT_GPU   auto (default), sim, nvidia, amd, intel or none
 #
@@ -16,7 +17,7 @@ PORT=${PORT:-8080}
 CONFIG=${CONFIG:-}
 GPU_KIND=''
 GATEWAY=0
-CARD_MADE=0
+CARDS_MADE=() # destroyed at the end
 
 # engine_sees ENGINE PATTERN — the engine itself lists a device; anything less is a guess.
 engine_sees() {
@@ -68,9 +69,9 @@ choose_engine() {
     GPU_KIND=sim
 }
 
-# require_free_port ADDRESS — said before anything is started or a card is touched.
+# require_free_port ADDRESS ADVICE — said before anything is started or a card is touched.
 require_free_port() {
-    python3 - "$1" <<'PY' || die "port ${1##*:} on ${1%:*} is taken by another program; choose one: make run PORT=8081"
+    python3 - "$1" <<'PY' || die "port ${1##*:} on ${1%:*} is taken by another program; $2"
 import socket, sys
 host, _, port = sys.argv[1].rpartition(":")
 family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -145,9 +146,90 @@ prepare_card() {
     # Left over from a run that was killed, or lost by the last demonstration: a fresh one. A card
     # that a process still uses is not destroyed, and creating it again fails with the reason.
     "$BIN" sim destroy "$CARD" >/dev/null 2>&1 || true
-    "$BIN" sim create "$CARD" --capacity 2GiB >/dev/null ||
-        die "the simulated card '$CARD' could not be created (reason above)"
-    CARD_MADE=1
+    create_card "$CARD"
+}
+
+create_card() {
+    "$BIN" sim create "$1" --capacity 2GiB >/dev/null ||
+        die "the simulated card '$1' could not be created (reason above)"
+    CARDS_MADE+=("$1")
+}
+
+# named_by CONFIG WHAT — what a configuration names, one a line: cards, programs or models. Nothing for a
+# file with mistakes: `failsoft serve` says those, with their places.
+named_by() {
+    { "$BIN" check --json --no-files "$1" 2>/dev/null || true; } | python3 -c '
+import json, sys
+page = json.loads(sys.stdin.read() or "{}")
+tiers = [tier for service in page.get("services") or [] for tier in service["tiers"]]
+found = {"cards": [device["card"] for device in page.get("devices") or []],
+         "programs": [tier["program"] for tier in tiers],
+         "models": [tier["model"] for tier in tiers if tier["managed"] and not tier["program"]]}
+print("\n".join(sorted({name for name in found[sys.argv[1]] if name})))' "$2"
+}
+
+# provide_programs — those that a person has on PATH stay theirs, with their own models.
+provide_programs() {
+    local program missing=() provided
+    while IFS= read -r program; do
+        case "$program" in
+        agent-cli | rapidocr_api) have "$program" || missing+=("$program") ;;
+        esac
+    done < <(named_by "$CONFIG" programs)
+    [ ${#missing[@]} -gt 0 ] || return 0
+    provided=$("$SETUP_DIR/services.sh")
+    PATH=$PATH:$(sed -n 1p <<<"$provided")
+    case " ${missing[*]} " in
+    *' agent-cli '*)
+        HF_HUB_CACHE=$(sed -n 2p <<<"$provided")
+        export HF_HUB_CACHE
+        ;;
+    esac
+}
+
+# provide_models — the two that setup/models.sh knows, by their names. Where the cache is not where the file
+# looks for them, a link stands there.
+provide_models() {
+    local path kind file
+    while IFS= read -r path; do
+        [ -n "$path" ] && [ ! -e "$path" ] || continue
+        case "${path##*/}" in
+        SmolLM2-135M-Instruct-Q4_1-*) kind=chat ;;
+        all-MiniLM-L6-v2-F16-*) kind=embed ;;
+        *) continue ;;
+        esac
+        file=$("$SETUP_DIR/models.sh" "$kind")
+        if [ ! -e "$path" ] && [ "${path##*/}" = "${file##*/}" ]; then
+            mkdir -p "${path%/*}"
+            ln -s "$file" "$path"
+        fi
+    done < <(named_by "$CONFIG" models)
+}
+
+# provide_cards — a simulated card that is there is somebody's, with the state that they gave it.
+provide_cards() {
+    local card
+    while IFS= read -r card; do
+        [ -n "$card" ] || continue
+        if "$BIN" sim show "$card" >/dev/null 2>&1; then
+            say "using the simulated card '$card' that is there"
+        else
+            create_card "$card"
+            say "made the simulated card '$card' of 2 GiB; it goes when the gateway ends"
+        fi
+        CARD=${CARD:-$card}
+    done < <(named_by "$CONFIG" cards)
+}
+
+# provide_for_config — everything that a person's configuration names and the set-up can give.
+provide_for_config() {
+    # `engine: llama-server` finds the user's own on PATH first, else the provisioned one.
+    PATH=$PATH:$("$SETUP_DIR/engine.sh")
+    provide_programs
+    export PATH
+    provide_models
+    CARD=''
+    provide_cards
 }
 
 # address_of CONFIG — host:port of the configuration's listen line, or the default.
@@ -160,16 +242,14 @@ address_of() {
 # finish — the gateway runs in a session of its own, so that Ctrl-C reaches it once, from here, and it
 # lets running requests end. A second Ctrl-C makes it stop at once.
 finish() {
-    local status=$?
+    local status=$? card
     trap - EXIT
     trap 'kill -TERM "$GATEWAY" 2>/dev/null' INT TERM
     if [ "$GATEWAY" != 0 ]; then
         kill -TERM "$GATEWAY" 2>/dev/null || true
         while kill -0 "$GATEWAY" 2>/dev/null; do wait "$GATEWAY" 2>/dev/null || true; done
     fi
-    if [ "$CARD_MADE" = 1 ]; then
-        "$BIN" sim destroy "$CARD" >/dev/null 2>&1 || true
-    fi
+    for card in "${CARDS_MADE[@]}"; do "$BIN" sim destroy "$card" >/dev/null 2>&1 || true; done
     exit "$status"
 }
 
@@ -184,7 +264,7 @@ main() {
         CONFIG=$STATE_DIR/failsoft-$PORT.yaml
         [[ $PORT =~ ^[0-9]+$ ]] && [ "$PORT" -ge 1 ] && [ "$PORT" -le 65535 ] ||
             die "PORT is '$PORT'; a number from 1 to 65535"
-        require_free_port "127.0.0.1:$PORT"
+        require_free_port "127.0.0.1:$PORT" "choose one: make run PORT=8081"
         choose_engine
         if [ "$GPU_KIND" = sim ]; then
             prepare_card
@@ -194,9 +274,9 @@ main() {
         write_config
     else
         [ -r "$CONFIG" ] || die "CONFIG=$CONFIG can not be read"
-        # `engine: llama-server` finds the user's own on PATH first, else the provisioned one.
-        PATH=$PATH:$("$SETUP_DIR/engine.sh")
-        export PATH
+        require_free_port "$(address_of "$CONFIG")" "change \`listen\` in $CONFIG"
+        provide_for_config
+        if [ -n "$CARD" ]; then fail_command="build/src/failsoft sim lose $CARD"; fi
     fi
     if [ -n "${FAILSOFT_DRY_RUN:-}" ]; then cat "$CONFIG"; return 0; fi
     setsid "$BIN" serve --config "$CONFIG" &

@@ -3,7 +3,8 @@
 
 A health endpoint that says 200 proves nothing about a model, so each worker is asked for one token
 (or one vector) at its own address, which the gateway's status names; then the gateway itself is asked.
-Ends at once when the gateway's process ends.
+Speech and other kinds of services are not asked, because that takes a recording or knowledge of their
+API: they are ready when the gateway says so. Ends at once when the gateway's process ends.
 """
 
 import argparse
@@ -119,9 +120,6 @@ class Waiter:
         kind, question = question_for(tier)
         if name in self.done:
             return
-        if question is None:  # nothing general can be asked of such a service
-            self.done[name] = tier
-            return
         state = tier.get("state") or ""
         reason = tier.get("reason") or ""
         self.last = f"{name[0]}/{name[1]} is {state or 'not ready'}" + (f": {reason}" if reason else "")
@@ -130,17 +128,22 @@ class Waiter:
             self.shown[name] = self.last
         if state not in ("ready", "external", "available", ""):
             return
+        if question is None:
+            self.settle(name, tier, "is ready")
+            return
         path, request = question
         status, body = ask(tier.get("address") or "", "POST", path,
                            dict(request, model=tier.get("model") or tier["service"]))
         if status == 200 and answered(kind, body):
-            self.done[name] = tier
-            took = time.monotonic() - self.started
-            device = tier.get("device") or "CPU"
-            print(f"run: {name[0]}/{name[1]} has answered ({device}, {took:.1f} s)",
-                  file=sys.stderr, flush=True)
+            self.settle(name, tier, "has answered")
         else:
             self.last = f"{name[0]}/{name[1]} does not answer: {status or ''} {body}"[:300]
+
+    def settle(self, name, tier, what):
+        self.done[name] = tier
+        took = time.monotonic() - self.started
+        device = tier.get("device") or "CPU"
+        print(f"run: {name[0]}/{name[1]} {what} ({device}, {took:.1f} s)", file=sys.stderr, flush=True)
 
     def wait(self):
         """0 ready, 1 not in time, 2 the gateway has ended."""
@@ -170,6 +173,10 @@ def say_what_to_try(waiter, arguments):
         text = json.dumps({"model": embed["service"], "input": "hello"})
         print(f"Ask:\n  curl -si {base}/v1/embeddings "
               f"-H 'Content-Type: application/json' -d '{text}'\n")
+    speech = next((tier for tier in waiter.done.values() if tier["kind"] == "transcription"), None)
+    if speech:
+        print(f"Speech to text (any recording):\n  curl -si {base}/v1/audio/transcriptions "
+              f"-F model={speech['service']} -F file=@recording.wav\n")
     if arguments.fail:
         reset = arguments.fail.replace(" sim lose ", " sim reset ")
         print(f"Make the GPU fail, then ask again (X-Failsoft-Tier tells who answered):\n"
