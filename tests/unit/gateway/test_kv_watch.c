@@ -223,6 +223,7 @@ static void a_passing_trouble(void **state)
     serve(rig, "/metrics", "200 OK", VLLM("0.0"));
     settle(rig);
     assert_int_equal(w->kv.others_tokens, 0);
+    assert_int_equal(w->kv_silent_since_ms, 0);
     /* A page that is gone is another matter. */
     kv_watch_tick(&rig->gateway, w->kv_next_ms);
     serve(rig, "/metrics", "404 Not Found", "");
@@ -244,21 +245,26 @@ static void an_engine_without_pages(void **state)
     destroy(rig);
 }
 
-/* Stopped in the middle of a question. */
+/* Another state, and a stop, in the middle of a question. */
 static void gone_meanwhile(void **state)
 {
     struct rig *rig = make(WORKER_ENGINE_LLAMA_SERVER);
+    struct buf rest;
 
     (void)state;
+    buf_init(&rest, 4096);
+    kv_watch_worker_changed(&rig->worker);
+    int first = rig_accept(&rig->loop, rig->listener);
+    kv_watch_worker_changed(&rig->worker); /* that question is dropped, and asked anew */
+    assert_true(rig_receive_to_end(&rig->loop, first, &rest));
+    serve(rig, "/props", "200 OK", PROPS("4096"));
+    settle(rig);
+    assert_true(rig->worker.kv_known);
     kv_watch_worker_changed(&rig->worker);
     assert_false(is_over(rig));
-    kv_watch_worker_changed(&rig->worker); /* the first question is dropped */
-    int first = rig_accept(&rig->loop, rig->listener);
-    struct buf rest;
-    buf_init(&rest, 4096);
-    (void)rig_receive_to_end(&rig->loop, first, &rest);
     kv_watch_worker_gone(&rig->worker);
     assert_true(is_over(rig));
+    assert_false(rig->worker.kv_known);
     buf_free(&rest);
     close(first);
     destroy(rig);
