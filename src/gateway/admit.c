@@ -168,16 +168,6 @@ static void look_at_device(const struct gateway_request *r, const struct gateway
     t->may_grow = w->answered_bytes[use] < size_of(r);
 }
 
-/* A worker on the machine itself: under critical pressure there it is given nothing new (F124). */
-static void look_at_host(const struct gateway_request *r, const struct gateway_worker *w,
-                         struct admission_tier *t, struct ledger_view *view)
-{
-    if (w->device[0] != '\0' || !worker_is_managed(w->worker) || !t->loaded)
-        return;
-    t->host = view;
-    t->pressure = devices_host_pressure(r->gateway);
-}
-
 static void look_at_tier(const struct gateway_request *r, unsigned i, uint32_t passed,
                          struct admit_room *room)
 {
@@ -200,7 +190,6 @@ static void look_at_tier(const struct gateway_request *r, unsigned i, uint32_t p
         return;
     }
     look_at_device(r, w, t, &room->devices[i]);
-    look_at_host(r, w, t, &room->host);
     if (!has_tokens(r))
         return;
     t->kv_request_max = request_max(tier);
@@ -224,7 +213,6 @@ static void fill_facts(const struct gateway_request *r, uint32_t passed, struct 
         .delay_max_ms = s->memory_wait_ms,
         .delayed_ms = r->delay_since_ms > 0 ? now_ms - r->delay_since_ms : 0,
     };
-    devices_host_view(r->gateway, &room->host);
     for (unsigned i = 0; i < r->service->tier_count; i++)
         look_at_tier(r, i, passed, room);
 }
@@ -257,11 +245,6 @@ bool admit_weighs(const struct gateway_request *r)
     return false;
 }
 
-bool admit_is_too_long(const struct admission_decision *d)
-{
-    return d->action == ADMISSION_ACTION_REFUSE && d->would_fit_tokens > 0 && d->short_bytes == 0;
-}
-
 static void note_reasons(struct gateway_request *r, const struct admission_decision *d)
 {
     char text[ADMISSION_REASON_MAX];
@@ -285,7 +268,7 @@ void admit_decide(struct gateway_request *r, uint32_t passed, struct admission_d
     uint64_t upper = has_tokens(r) && !length_is_open(r) ? prompt_upper(r) : 0;
     set_length(r, upper, &facts, &room);
     *ret = admission_decide(&facts);
-    if (admit_is_too_long(ret) && !r->prompt_exact) {
+    if (ret->too_long && !r->prompt_exact) {
         /* By the bound alone. What surely does not fit is refused here, the rest is the engine's to say. */
         set_length(r, r->demand.prompt_bytes / ADMIT_LOW_GUESS_BYTES, &facts, &room);
         *ret = admission_decide(&facts);
@@ -296,22 +279,24 @@ void admit_decide(struct gateway_request *r, uint32_t passed, struct admission_d
 
 /* --- counting --- */
 
-/* A worker that can count the prompt of this request now; NULL: none. */
-static struct gateway_worker *find_counter(const struct gateway_request *r)
+/* A tier whose worker can count the prompt of this request and was not asked yet; tier_count: none. */
+static unsigned find_counter(const struct gateway_request *r)
 {
-    for (unsigned i = 0; i < r->service->tier_count; i++) {
+    unsigned i = 0;
+    for (; i < r->service->tier_count; i++) {
         const struct gateway_tier *tier = &r->service->tiers[i];
         /* A substitute has a tokenizer of its own. */
-        if (tier->config->kind != CONFIG_TIER_KIND_SUBSTITUTE && !(r->excluded & (1U << i)) &&
+        if (tier->config->kind != CONFIG_TIER_KIND_SUBSTITUTE &&
+            !((r->excluded | r->count_asked) & (1U << i)) &&
             gateway_worker_may_serve(tier->worker) && count_can(r, tier->worker))
-            return tier->worker;
+            break;
     }
-    return NULL;
+    return i;
 }
 
 bool admit_wants_count(struct gateway_request *r)
 {
-    if (r->prompt_exact || r->count_tried || !has_tokens(r) || length_is_open(r))
+    if (r->prompt_exact || !has_tokens(r) || length_is_open(r))
         return false;
     uint64_t upper = prompt_upper(r);
     bool matters = false;
@@ -323,7 +308,7 @@ bool admit_wants_count(struct gateway_request *r)
         matters = !(r->excluded & (1U << i)) && most > 0 &&
                   (need > most || (shared && need > kv_free_tokens(&tier->worker->kv)));
     }
-    return matters && find_counter(r) != NULL;
+    return matters && find_counter(r) < r->service->tier_count;
 }
 
 static void on_counted(struct gateway_request *r, bool known, uint64_t tokens)
@@ -337,9 +322,11 @@ static void on_counted(struct gateway_request *r, bool known, uint64_t tokens)
 
 void admit_start_count(struct gateway_request *r)
 {
-    struct gateway_worker *w = find_counter(r);
-    r->count_tried = true;
-    if (!w || count_start(r, w, on_counted) < 0)
+    unsigned i = find_counter(r);
+    bool found = i < r->service->tier_count;
+    if (found)
+        r->count_asked |= 1U << i;
+    if (!found || count_start(r, r->service->tiers[i].worker, on_counted) < 0)
         request_step(r, LIFECYCLE_EVENT_COUNTED);
 }
 
@@ -416,13 +403,13 @@ static uint64_t longest(const struct gateway_request *r)
 void admit_refuse(const struct gateway_request *r, const struct admission_decision *d,
                   struct api_error *e)
 {
+    uint64_t prompt =
+        r->prompt_exact ? r->prompt_tokens : r->demand.prompt_bytes / ADMIT_LOW_GUESS_BYTES;
     api_error_set(e, 400, "invalid_request_error", "context_length_exceeded",
-                  "the request needs %s%" PRIu64 " tokens and the longest that %s takes is %" PRIu64
+                  "the prompt has %s%" PRIu64 " tokens, and the longest context of %s is %" PRIu64
                   ", prompt and answer together: %s",
-                  r->prompt_exact ? "" : "about ",
-                  r->prompt_exact ? r->prompt_tokens
-                                  : r->demand.prompt_bytes / ADMIT_LOW_GUESS_BYTES,
-                  r->service->config->name, longest(r), d->reason);
+                  r->prompt_exact ? "" : "at least about ", prompt, r->service->config->name,
+                  longest(r), d->reason);
     snprintf(e->would_fit, sizeof(e->would_fit),
              "a prompt and an answer of at most %" PRIu64 " tokens", longest(r));
 }

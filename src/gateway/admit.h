@@ -35,9 +35,7 @@ void admit_give(struct gateway_request *r);
 /* Its worker has answered: what such a request makes the engine allocate, it has allocated. */
 void admit_answered(struct gateway_request *r);
 
-/* All is refused because the request is longer than anything that its tiers take. */
-bool admit_is_too_long(const struct admission_decision *d);
-/* … in the words of an error, with what would fit. */
+/* A request that is too long for every tier, in the words of an error, with what would fit. */
 void admit_refuse(const struct gateway_request *r, const struct admission_decision *d,
                   struct api_error *e);
 

@@ -110,7 +110,7 @@ static void give_up(struct gateway_request *r, const struct admission_decision *
 {
     struct api_error *e = request_error(r);
     if (e) {
-        if (admit_is_too_long(d) && r->attempts == 0)
+        if (d->too_long && r->attempts == 0)
             admit_refuse(r, d, e);
         else
             say_nothing_left(r, e, d);
@@ -261,7 +261,7 @@ void request_decide(struct gateway_request *r)
         if (take_admitted(r, now_ms, &decision))
             return;
     }
-    if (!admit_is_too_long(&decision) && wait_for_loading(r, now_ms))
+    if (!decision.too_long && wait_for_loading(r, now_ms))
         return;
     give_up(r, &decision);
 }

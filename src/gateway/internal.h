@@ -128,9 +128,9 @@ struct gateway_worker {
     uint64_t host_apart_bytes;     /* of predicted_bytes: not in the machine's memory */
     uint64_t host_measured_bytes;  /* resident, at the last sample */
     uint64_t host_base_bytes;      /* resident without its prompt cache; 0: not settled yet */
-    bool held_back; /* the machine has no room for it, and none is being given back */
-    bool yielded;                  /* gives its device's memory back: no new requests */
-    bool yield_stopped;            /* … and its process was told to end */
+    bool held_back;     /* the machine has no room for it, and none is being given back */
+    bool yielded;       /* gives its device's memory back: no new requests */
+    bool yield_stopped; /* … and its process was told to end */
     uint64_t yielded_ms;
     char yield_text[200];
     struct comeback comeback;
@@ -259,7 +259,8 @@ struct gateway_request {
     /* Admission, see admit.h. */
     struct api_demand demand;
     uint64_t prompt_tokens; /* by a tokenizer, when prompt_exact */
-    bool prompt_exact, count_tried;
+    bool prompt_exact;
+    uint32_t count_asked;    /* bit per tier whose worker was asked for it */
     uint64_t delay_since_ms; /* first wait for memory; 0: none yet */
     uint64_t max_tokens;     /* the answer was limited to it; 0: it was not */
     uint64_t events_sent, bytes_sent;

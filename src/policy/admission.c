@@ -284,10 +284,19 @@ static enum admission_action admission_action_for(const struct admission_facts *
                                                              : ADMISSION_ACTION_ROUTE;
 }
 
+/* Not to be had for this request, whatever its size. */
+static bool finding_is_of_no_size(const struct finding *f)
+{
+    return f->why == FINDING_WHY_EXCLUDED || f->why == FINDING_WHY_CLIENT ||
+           f->why == FINDING_WHY_SERVICE;
+}
+
 /* Takes what is told about a tier that was passed over into a later refusal. */
 static void admission_remember(struct admission_decision *d, const struct finding *f, bool first)
 {
-    if (first) {
+    if (!finding_is_of_no_size(f))
+        d->too_long = f->why == FINDING_WHY_CONTEXT && (first || d->too_long);
+    if (first && !finding_is_of_no_size(f)) {
         d->would_fit_context = f->fit_context;
         d->would_fit_tokens = f->fit_tokens;
         d->margin_bytes = f->margin_bytes;
@@ -331,6 +340,7 @@ struct admission_decision admission_decide(const struct admission_facts *facts)
     }
     if (facts->tier_count == 0)
         text_add(&reason, "no tier is configured");
+    bool first = true;
     for (size_t i = 0; i < facts->tier_count; i++) {
         const struct admission_tier *tier = &facts->tiers[i];
         struct finding f = admission_look(facts, tier);
@@ -345,7 +355,8 @@ struct admission_decision admission_decide(const struct admission_facts *facts)
             d.action = admission_action_for(facts, i);
         } else {
             admission_say_finding(&reason, tier, &f, i == 0);
-            admission_remember(&d, &f, i == 0);
+            admission_remember(&d, &f, first);
+            first = first && finding_is_of_no_size(&f);
         }
         if (i < ADMISSION_SAID_MAX) {
             d.said[i].start = start;
@@ -354,7 +365,7 @@ struct admission_decision admission_decide(const struct admission_facts *facts)
         if (f.verdict != FINDING_FITS && f.verdict != FINDING_SHRINKS && !waits)
             continue;
         d.tier = i;
-        d.permanent = d.nonsense = false;
+        d.permanent = d.nonsense = d.too_long = false;
         d.retry_after_ms = 0;
         if (f.verdict == FINDING_SHRINKS) {
             d.action = ADMISSION_ACTION_SHRINK;

@@ -132,8 +132,10 @@ struct admission_decision {
     uint64_t context_tokens; /* SHRINK of the context, in all; 0: as configured */
     uint64_t retry_after_ms; /* REFUSE, unless permanent */
     bool permanent;          /* REFUSE: waiting does not help */
-    bool nonsense;           /* REFUSE: not a size (F33, F48); no capacity fault */
-    /* Would fit on the first tier that was looked at; 0: nothing, or not known. */
+    /* REFUSE: its tokens alone speak against it, on every tier that might have been taken. */
+    bool too_long;
+    bool nonsense; /* REFUSE: not a size (F33, F48); no capacity fault */
+    /* Would fit on the first tier that was not excluded; 0: nothing, or not known. */
     uint64_t would_fit_context; /* tokens */
     uint64_t would_fit_tokens;  /* prompt and output together */
     uint64_t short_bytes;       /* what is missing there */

@@ -567,6 +567,40 @@ static void an_answer_counts_by_the_engine_that_gives_it(void **state)
     assert_action(&d, ADMISSION_ACTION_REFUSE);
 }
 
+/* Too long is what its tokens alone keep from every tier that might have been taken. */
+static void too_long_is_told_from_no_room(void **state)
+{
+    (void)state;
+    struct place p;
+    start(&p, 16 * GIB, GIB, 4 * GIB, 0);
+    p.tiers[0].loaded = p.tiers[1].loaded = true;
+    p.tiers[1].host_bytes = (struct admission_amount){0, 0};
+    for (unsigned i = 0; i < 2; i++)
+        p.tiers[i].kv_request_max = p.tiers[i].kv_free_tokens = 4096;
+    p.facts.prompt_tokens = 5000;
+    struct admission_decision d = admission_decide(&p.facts);
+    assert_action(&d, ADMISSION_ACTION_REFUSE);
+    assert_true(d.too_long && d.permanent);
+    assert_int_equal(d.would_fit_tokens, 4096);
+    p.tiers[0].excluded = true;
+    d = admission_decide(&p.facts);
+    assert_true(d.too_long && !d.permanent);
+    assert_int_equal(d.would_fit_tokens, 4096);
+    p.tiers[0].excluded = false;
+    p.tiers[0].pressure = PRESSURE_LEVEL_CRITICAL; /* would it fit there? nobody looked */
+    d = admission_decide(&p.facts);
+    assert_false(d.too_long);
+    p.tiers[0].excluded = p.tiers[1].excluded = true;
+    d = admission_decide(&p.facts);
+    assert_false(d.too_long);
+    p.tiers[0].excluded = p.tiers[1].excluded = false;
+    p.tiers[0].pressure = PRESSURE_LEVEL_NORMAL;
+    p.tiers[1].kv_request_max = p.tiers[1].kv_free_tokens = 8192;
+    d = admission_decide(&p.facts);
+    assert_action(&d, ADMISSION_ACTION_ROUTE);
+    assert_false(d.too_long);
+}
+
 static void said_of(const struct admission_decision *d, unsigned tier,
                     char out[ADMISSION_REASON_MAX])
 {
@@ -696,6 +730,7 @@ int main(void)
         cmocka_unit_test(pressure_closes_the_device),
         cmocka_unit_test(what_was_never_measured_stays_out_of_the_reserve),
         cmocka_unit_test(an_answer_counts_by_the_engine_that_gives_it),
+        cmocka_unit_test(too_long_is_told_from_no_room),
         cmocka_unit_test(what_is_said_of_each_tier_can_be_told_apart),
         cmocka_unit_test(pressure_on_the_host),
         cmocka_unit_test(the_tier_that_gives_way),
