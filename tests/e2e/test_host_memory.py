@@ -1,6 +1,6 @@
 """The machine's memory: what runs on the CPU never takes more than there is, whoever else takes what.
 The machine is a made-up one (a tree with meminfo, cgroups, pressure and processes), the engine a pretended
-one, and models are holes with a header, so that gigabytes cost nothing. The last tests are on the real
+one, and models are holes with a header, so that gigabytes cost nothing. The last test is on the real
 machine.
 """
 
@@ -483,3 +483,21 @@ def test_the_machine_on_the_pages(start, machine, model):
     table = subprocess.run([binary(), "status", "--url", gateway.url], capture_output=True,
                            text=True, timeout=10).stdout
     assert "chat/cpu holds 2" in table and "\n    host " in table, table
+
+
+# --- the real machine
+
+
+def test_this_machine(start_gateway, engine, model):
+    gateway = start_gateway(gateway_config({"chat": of(model(0.25))}, engine=engine),
+                            expect_children=None)
+    gateway.idle_descriptors = None
+    assert is_ready(gateway)
+    assert eventually(lambda: [c["state"] for c in host(gateway)["claims"]] == ["settled"], 10, 0.1)
+    resident = next(int(line.split()[1]) << 10 for line in
+                    Path(f"/proc/{gateway.tiers()['cpu']['pid']}/status").read_text().splitlines()
+                    if line.startswith("VmRSS"))
+    h = host(gateway)
+    assert adds_up(h) and (h["trust"], h["reason"]) == ("fresh", "")
+    assert h["claims"][0]["bytes"] >= max(resident, GIB // 4)
+    assert 0 < h["foreign_bytes"] < h["total_bytes"]
