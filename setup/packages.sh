@@ -2,7 +2,7 @@
 # Installs what is missing with the system's package manager, and says what and why before it does.
 #
 #   setup/packages.sh build            what the gateway and the engine need to be built
-#   setup/packages.sh build test lint bench
+#   setup/packages.sh build test e2e lint bench
 #   setup/packages.sh --dry-run …      only say what would be installed
 #
 # Nothing that is there is installed again or upgraded. sudo is used only where it is needed and can
@@ -31,6 +31,7 @@ build|cmd:python3|python3|python3|python|python3|python3|downloads libraries and
 build|venv|python3-venv|python3-pip|python|python3|python3-pip|keeps Python packages out of the system
 build|cmd:curl|curl|curl|curl|curl|curl|asks the gateway whether it answers
 test|pc:cmocka|libcmocka-dev|libcmocka-devel|cmocka|cmocka-dev|libcmocka-devel|unit tests
+e2e|cmd:espeak-ng|espeak-ng|espeak-ng|espeak-ng|espeak-ng|espeak-ng|speaks what the speech service has to understand
 lint|cmd:clang|clang|clang|clang|clang|clang|the second compiler, fuzz targets
 lint|cmd:clang-tidy|clang-tidy|clang-tools-extra|clang|clang-extra-tools|clang-tools|static analysis
 lint|cmd:clang-format|clang-format|clang-tools-extra|clang|clang-extra-tools|clang-tools|checks the layout of the code
@@ -140,8 +141,8 @@ main() {
     while [ $# -gt 0 ]; do
         case "$1" in
         --dry-run) dry=1 ;;
-        build | test | lint | bench | gpu) groups="$groups$1 " ;;
-        *) die "unknown group '$1'; one of: build, test, lint, bench, gpu" ;;
+        build | test | e2e | lint | bench | gpu) groups="$groups$1 " ;;
+        *) die "unknown group '$1'; one of: build, test, e2e, lint, bench, gpu" ;;
         esac
         shift
     done
