@@ -86,7 +86,7 @@ print(u.find_spec("rapidocr").submodule_search_locations[0])')/config.yaml
     sed -i "s/intra_op_num_threads: -1/intra_op_num_threads: $THREADS/" "$config"
     # Only these two get onto PATH, not the environment's python and the tools of its packages.
     mkdir "$VENV/programs"
-    for program in agent-cli rapidocr_api; do ln -s "../bin/$program" "$VENV/programs/$program"; done
+    for program in agent-cli rapidocr_api; do ln -s "$VENV/bin/$program" "$VENV/programs/"; done
     wanted_programs >"$VENV/.stamp"
     say "speech and picture services ready after $((SECONDS - started)) s"
 }
