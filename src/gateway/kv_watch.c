@@ -2,9 +2,10 @@
  * The KV cache of every worker, as its engine reports it (worker/kv_report), kept in
  * gateway_worker.kv for the admission of requests.
  *
- *   managed   asked when it gets ready; the answer holds until it leaves that state
- *   external  asked when its engine is found, and again while requests run on it or wait for it:
- *             every 2 s where it reports what is in use, else now and then
+ *   managed   asked when it gets ready; what it says of the cache holds until it leaves that state
+ *   external  asked when its engine is found, and again while requests run on it or wait for it,
+ *             now and then
+ *   either    every 2 s while requests need it, where it reports what is in use
  *
  * One call at a time for a worker, with a deadline and a bounded body. An engine that does not say
  * is not known: kv_known stays false, and nothing is decided by its cache. One that falls silent
@@ -359,7 +360,8 @@ static void start_ask(struct gateway_worker *w, bool quick)
     }
     const struct worker_options *o = worker_get_options(w->worker);
     if (worker_is_managed(w->worker))
-        kv_report_arguments(&ask->report, (uint64_t)o->context_tokens * (o->slots ? o->slots : 1),
+        kv_report_arguments(&ask->report,
+                            (uint64_t)worker_context(w->worker) * (o->slots ? o->slots : 1),
                             o->args, o->arg_count);
     w->kv_ask = ask;
     if (w->kv_silent_since_ms == 0)
@@ -414,7 +416,9 @@ void kv_watch_tick(struct gateway *g, uint64_t now_ms)
         struct gateway_worker *w = LIST_ENTRY(node, struct gateway_worker, node);
         if ((w->running == 0 && w->waiting_count == 0) || !can_be_asked(w))
             continue;
-        if (worker_is_managed(w->worker) && w->kv_known)
+        /* Its state changes when anything does, except how much is in use. */
+        bool moves = w->kv_report.usage_known || w->kv_report.usage_broken;
+        if (worker_is_managed(w->worker) && w->kv_known && !moves)
             continue;
         if (!w->kv_ask && now_ms >= w->kv_next_ms) {
             bool quick = w->kv_known && now_ms - w->kv_shape_ms < KV_WATCH_SHAPE_MS;
