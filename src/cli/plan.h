@@ -101,6 +101,7 @@ struct plan_entry {
 
     uint64_t learned_bytes; /* the most that its loads were measured to take; 0: never measured */
     uint32_t learned_count;
+    uint64_t device_hash;  /* with the estimate's hashes the key of what is learned; 0: no device */
     bool unfit;            /* loading it failed for good */
     uint64_t excess_bytes; /* what was learned says that the formula is short by so much */
     uint64_t device_bytes, host_bytes; /* what is claimed for it */

@@ -182,9 +182,10 @@ static void take_status(struct plan *p, yyjson_val *root, const char *url)
     yyjson_val *services = yyjson_obj_get(root, "services");
 
     if (!has_services(p->config, services) || !has_devices(p->config, devices)) {
-        snprintf(p->gateway_why, sizeof(p->gateway_why),
-                 "%.150s: a gateway runs there with another configuration; its figures are not used",
-                 url);
+        snprintf(
+            p->gateway_why, sizeof(p->gateway_why),
+            "%.150s: a gateway runs there with another configuration; its figures are not used",
+            url);
         return;
     }
     snprintf(p->gateway_url, sizeof(p->gateway_url), "%s", url);

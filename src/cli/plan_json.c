@@ -2,6 +2,8 @@
 #include "cli/plan.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <yyjson.h>
 
@@ -88,17 +90,34 @@ static void add_hints(yyjson_mut_doc *doc, yyjson_mut_val *to, const struct plan
     }
 }
 
+static void add_hash(yyjson_mut_doc *doc, yyjson_mut_val *to, const char *key, uint64_t hash)
+{
+    char text[20];
+
+    snprintf(text, sizeof(text), "%016" PRIx64, hash);
+    yyjson_mut_obj_add_strcpy(doc, to, key, text);
+}
+
+/* What was learned of it, and under which key of the state file. */
+static void add_learned(yyjson_mut_doc *doc, yyjson_mut_val *to, const struct plan_entry *e)
+{
+    yyjson_mut_val *o = yyjson_mut_obj_add_obj(doc, to, "learned");
+
+    yyjson_mut_obj_add_uint(doc, o, "bytes", e->learned_bytes);
+    yyjson_mut_obj_add_uint(doc, o, "loads", e->learned_count);
+    yyjson_mut_obj_add_bool(doc, o, "unfit", e->unfit);
+    add_hash(doc, o, "model", e->estimate->model_hash);
+    add_hash(doc, o, "settings", e->estimate->settings_hash);
+    add_hash(doc, o, "engine", e->estimate->engine_hash);
+    add_hash(doc, o, "device", e->device_hash);
+}
+
 static void add_fit(yyjson_mut_doc *doc, yyjson_mut_val *o, const struct plan *p,
                     const struct plan_entry *e)
 {
-    yyjson_mut_val *learned;
-
     yyjson_mut_obj_add_uint(doc, o, "need_device_bytes", e->device_bytes);
     yyjson_mut_obj_add_uint(doc, o, "need_host_bytes", e->host_bytes);
-    learned = yyjson_mut_obj_add_obj(doc, o, "learned");
-    yyjson_mut_obj_add_uint(doc, learned, "bytes", e->learned_bytes);
-    yyjson_mut_obj_add_uint(doc, learned, "loads", e->learned_count);
-    yyjson_mut_obj_add_bool(doc, learned, "unfit", e->unfit);
+    add_learned(doc, o, e);
     yyjson_mut_obj_add_str(doc, o, "fits", plan_fit_name(e->fit));
     if (e->short_of != NULL) {
         yyjson_mut_obj_add_strcpy(doc, o, "short_of", e->short_of->name);

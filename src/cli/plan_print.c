@@ -6,12 +6,20 @@
 
 #include "base/units.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { COLUMNS = 100, LINE_BYTES = 2048, SIZE_BYTES = 24, HOLDERS_SHOWN = 4, REASON_BYTES = 512 };
+
+/* Not between a number and its unit. */
+static bool may_fold(const char *p, size_t at)
+{
+    return p[at] == ' ' &&
+           !(at > 0 && isdigit((unsigned char)p[at - 1]) && isupper((unsigned char)p[at + 1]));
+}
 
 /* Folds at spaces; what follows the first line is two columns further in. */
 __attribute__((format(printf, 3, 4))) static int say(struct buf *out, int indent,
@@ -31,7 +39,7 @@ __attribute__((format(printf, 3, 4))) static int say(struct buf *out, int indent
 
         if (len > room) {
             len = room;
-            while (len > 0 && p[len] != ' ')
+            while (len > 0 && !may_fold(p, len))
                 len--;
             len = len > 0 ? len : strcspn(p, " ");
         }
@@ -200,13 +208,12 @@ static int write_misfit(struct buf *out, const struct plan *p, const struct plan
     if (e->unfit && e->short_bytes == 0)
         return say(out, 2, "does not fit on %s: loading it failed though there was memory enough",
                    place->name);
-    r = say(
-        out, 2,
-        "does not fit now: %s missing of %s on %s (%s: reserve %s, others hold %s, failsoft %s)",
-        size_of(e->short_bytes, missing),
-        size_of(place->device != NULL ? e->device_bytes : e->host_bytes, need), place->name,
-        size_of(place->total_bytes, total), size_of(place->reserve_bytes, reserve),
-        size_of(place->foreign_bytes, foreign), size_of(place->claimed_bytes, own));
+    r = say(out, 2, "does not fit now: %s missing of %s on %s", size_of(e->short_bytes, missing),
+            size_of(place->device != NULL ? e->device_bytes : e->host_bytes, need), place->name);
+    if (r == 0)
+        r = say(out, 4, "of %s there: reserve %s, others hold %s, failsoft %s",
+                size_of(place->total_bytes, total), size_of(place->reserve_bytes, reserve),
+                size_of(place->foreign_bytes, foreign), size_of(place->claimed_bytes, own));
     if (r == 0)
         r = write_holders(out, place);
     return r < 0 ? r : write_hints(out, p, e);

@@ -87,18 +87,23 @@ static uint64_t add(uint64_t a, uint64_t b)
     return a <= UINT64_MAX - b ? a + b : UINT64_MAX;
 }
 
+/* The simulated card lives in the engine's own memory, an integrated device in the machine's. */
+static bool takes_host_memory(const struct plan_entry *e)
+{
+    return e->device != NULL &&
+           (e->device->shared || e->device->device->kind == CONFIG_DEVICE_KIND_SIM);
+}
+
 void plan_need(const struct plan_entry *e, const struct tier_estimate *estimate,
                uint64_t *ret_device, uint64_t *ret_host)
 {
-    const struct plan_place *device = e->device;
     uint64_t bytes = estimate->estimate.device_total.upper_bytes;
     uint64_t host = estimate->estimate.host_total.upper_bytes;
 
     /* No device, nothing on it: a model file without a configuration keeps its figures. */
     *ret_device = bytes > 0 ? add(bytes, e->excess_bytes) : 0;
     *ret_host = add(host, e->source.host_cache_bytes);
-    /* The simulated card lives in the engine's own memory, an integrated device in the machine's. */
-    if (device != NULL && (device->shared || device->device->kind == CONFIG_DEVICE_KIND_SIM))
+    if (takes_host_memory(e))
         *ret_host = add(*ret_host, *ret_device);
 }
 
@@ -123,30 +128,23 @@ static void learn_entry(const struct learning *table, struct plan_entry *e)
     const struct tier_estimate *t = e->estimate;
     uint64_t formula = t->estimate.device_total.upper_bytes;
     uint64_t floor = t->floor_bytes;
-    struct learning_key key = {
+    const struct learning_key key = {
         .model = t->model_hash,
         .settings = t->settings_hash,
         .engine = t->engine_hash,
+        .device = e->device_hash,
         .use = LEARNING_USE_LOAD,
     };
-    uint64_t bound, learned;
+    uint64_t bound = refine(table, e, key, &floor);
+    uint64_t learned = learning_estimate(table, &key, bound, floor);
 
-    if (e->device == NULL || formula == 0)
-        return;
-    key.device = fingerprint_device(e->device->name, e->device->device->kind,
-                                    e->device->shared ? 0 : e->device->total_bytes);
-    bound = refine(table, e, key, &floor);
-    learned = learning_estimate(table, &key, bound, floor);
     e->learned_bytes = learning_seen_bytes(table, &key, &e->learned_count);
     e->unfit = learning_is_unfit(table, &key);
     e->excess_bytes = learned > formula ? learned - formula : 0;
     plan_need(e, t, &e->device_bytes, &e->host_bytes);
     /* Less than the formula: for these settings only, not for those of a hint. */
     if (learned < formula) {
-        bool host_too = e->host_bytes > e->device_bytes &&
-                        (e->device->shared || e->device->device->kind == CONFIG_DEVICE_KIND_SIM);
-
-        e->host_bytes -= host_too ? e->device_bytes - learned : 0;
+        e->host_bytes -= takes_host_memory(e) ? e->device_bytes - learned : 0;
         e->device_bytes = learned;
     }
 }
@@ -171,6 +169,10 @@ void plan_add_learned(struct plan *p)
         if (e->estimate == NULL)
             continue;
         plan_need(e, e->estimate, &e->device_bytes, &e->host_bytes);
+        if (e->device == NULL || e->device_bytes == 0)
+            continue;
+        e->device_hash = fingerprint_device(e->device->name, e->device->device->kind,
+                                            e->device->shared ? 0 : e->device->total_bytes);
         if (have)
             learn_entry(&table, e);
     }
