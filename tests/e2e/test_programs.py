@@ -144,6 +144,7 @@ def test_a_generic_and_a_speech_service_share_a_card(start, card):
     worker = gateway.tiers("ocr")["gpu"]
     assert reply.json()["host"] == worker["address"].removeprefix("http://")
     assert worker["address"].startswith("http://127.0.0.1:") and reply.json()["gpus"] == ""
+    assert reply.json()["connection"] == "close"  # an idle one would hold its only thread
     heard = transcribe(gateway)
     assert (heard.status, heard.tier) == (200, "gpu") and heard.json()["text"].startswith("gpu heard")
     # What is declared is held, by the very process that the status names, and the ledger has it.

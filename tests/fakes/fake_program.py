@@ -101,6 +101,7 @@ class Handler(BaseHTTPRequestHandler):
         self.say(200, {"text": f"{self.options.name} heard {len(body)} bytes",
                        "by": self.options.name, "pid": os.getpid(), "path": self.path,
                        "host": self.headers.get("Host"),
+                       "connection": self.headers.get("Connection"),
                        "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")})
 
     def address_string(self):
