@@ -23,7 +23,8 @@ WAIT_S = 9
 SAMPLES = 3  # that must agree before something is said to stay so
 BASE_MODEL = {"layers": 2, "width": 512, "heads": 8}
 WAITS = r"^(starting: )?(waits|nothing is known|gives the memory)"
-AT_ONCE = 8
+AT_ONCE = 16
+POLL_S = 0.07
 
 
 def managed_on_cpu(spec):
@@ -50,6 +51,12 @@ class Case:
         self.set_host(row.get("host", {}))
         self.config = self.make_config()
         self.set_card(row.get("card", {}))
+
+    def first_config(self):
+        """Without the services that a later `reload` adds."""
+        later = self.row.get("later", [])
+        services = {n: s for n, s in self.config["services"].items() if n not in later}
+        return self.config | {"services": services}
 
     # --- formulas
 
@@ -145,6 +152,9 @@ class Case:
         if isinstance(who, int):
             return who
         found = {}
+        if who == "the_ready":
+            who = next(n for n in self.row["services"]
+                       if self.gateway.tiers(n)["gpu"]["state"] == "ready")
         name, _, on = who.partition("/")
 
         def there():
@@ -188,6 +198,8 @@ def disagreement(case, status, want):
         if key.startswith("host."):
             device, key = status["host"], key.removeprefix("host.")
         name, _, what = key.partition(".")
+        if name.partition("/")[0] in case.config["services"] and name not in tiers:
+            return f"{name} is not in the status"
         if name in tiers:
             worker = tiers[name]
             good = {"": lambda: worker_is(worker, wanted),
@@ -195,6 +207,9 @@ def disagreement(case, status, want):
                     "restarts": lambda: worker["restarts"] == wanted,
                     "availability": lambda: worker["availability"] == wanted}[what]()
             found = {k: worker[k] for k in ("state", "pid", "reason", "restarts", "availability")}
+        elif key == "waiting.says":
+            found = [w["reason"] for w in tiers.values() if worker_is(w, "waits")]
+            good = any(re.search(wanted, reason) for reason in found)
         elif key == "one_ready":
             states = sorted(worker_is(tiers[n], "ready") for n in wanted)
             good, found = states == [False] * (len(wanted) - 1) + [True], \
@@ -238,7 +253,7 @@ class Runner:
             told.append(disagreement(self.case, self.status(), want))
             return told[-1] is None
 
-        if not eventually(agrees, self.case.row.get("patience", WAIT_S), 0.04):
+        if not eventually(agrees, self.case.row.get("patience", WAIT_S), POLL_S):
             raise AssertionError(told[-1])
 
     def stays(self, want):
@@ -252,7 +267,7 @@ class Runner:
             now = status["devices"][0]["age_ms"]
             seen += age is not None and now < age
             age = now
-            time.sleep(0.04)
+            time.sleep(POLL_S)
 
     def set(self, facts):
         self.case.set_card(facts)
@@ -266,6 +281,9 @@ class Runner:
         os.kill(pid, signal.SIGKILL)
         left = {p: n for p, n in self.case.card.facts.get("compute", {}).items() if p != pid}
         self.case.card.set(compute=left)
+        service, _, on = name.partition("/")
+        assert eventually(lambda: self.gateway.tiers(service)[on or "gpu"]["pid"] != pid, WAIT_S,
+                          POLL_S)
 
     def give_back(self, for_ms):
         """By hand, as `failsoft yield`; 0 ends it."""
@@ -283,7 +301,7 @@ class Runner:
         self.judge(want, self.running.pop(0).result(20))
 
     def reload(self, changes):
-        """The configuration with other options of its services, by SIGHUP."""
+        """The configuration with other options of its services, and with those of `later`, by SIGHUP."""
         for name, options in changes.items():
             self.case.config["services"][name] |= options
         self.gateway.reload(self.case.config)
@@ -329,14 +347,13 @@ def failure_of(case):
 
 @pytest.fixture
 def run_rows(tmp_path, libraries, fakes, start_gateway):
-    """The rows of one field case at the same time, each with a gateway of its own: what takes time is
-    waiting for samples."""
+    """The rows at the same time, each with a gateway of its own: what takes time is waiting for samples."""
     def run_rows(rows):
         cpu = fakes(FakeLlama, says=["C"], model="fake-cpu")
         made = []
         for row in rows:
             case = Case(row, tmp_path / row["id"], libraries, cpu)
-            case.gateway = start_gateway(case.config, expect_children=None, env=case.env())
+            case.gateway = start_gateway(case.first_config(), expect_children=None, env=case.env())
             case.gateway.idle_descriptors = None
             case.gateway.allow_log(r"(gpu|cpu|worker|chat|embed|device)")
             made.append(case)
@@ -347,23 +364,28 @@ def run_rows(tmp_path, libraries, fakes, start_gateway):
 
 
 def by_field_case(name):
-    """The rows of a file, those of one field case together, at most eight."""
-    groups = {}
+    """The rows of a file in tests of at most sixteen, named by the field cases in them; those of one case
+    are together as long as they fit."""
+    cases = {}
     for parameter in load_cases(name):
         row, = parameter.values
-        part = 0
-        while len(groups.get((row["id"].split("-")[0], part), [])) == AT_ONCE:
-            part += 1
-        groups.setdefault((row["id"].split("-")[0], part), []).append(row)
-    return [pytest.param(rows, id=case if part == 0 else f"{case}-{part + 1}")
-            for (case, part), rows in groups.items()]
-
-
-@pytest.mark.parametrize("rows", by_field_case("memory_reports"))
-def test_what_memory_is_reported_to_be(run_rows, rows):
-    run_rows(rows)
+        cases.setdefault(row["id"].split("-")[0], []).append(row)
+    packs = []
+    for case, rows in cases.items():
+        for at in range(0, len(rows), AT_ONCE):
+            part = rows[at:at + AT_ONCE]
+            if not packs or len(packs[-1][1]) + len(part) > AT_ONCE:
+                packs.append(([], []))
+            packs[-1][0].append(case)
+            packs[-1][1].extend(part)
+    return [pytest.param(rows, id="-".join(names)) for names, rows in packs]
 
 
 @pytest.mark.parametrize("rows", by_field_case("sharing"))
 def test_who_shares_it(run_rows, rows):
+    run_rows(rows)
+
+
+@pytest.mark.parametrize("rows", by_field_case("memory_reports"))
+def test_what_memory_is_reported_to_be(run_rows, rows):
     run_rows(rows)
