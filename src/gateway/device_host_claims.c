@@ -225,7 +225,7 @@ static bool claim_room(struct gateway_worker *w, char *why, size_t why_size)
         return true;
     say_lack(w, &view, why, why_size);
     /* Memory of an ended process is seen to be back by samples: have the next one soon. */
-    if (view.releasing_bytes > 0)
+    if (view.releasing_bytes > 0 && w->gateway->monitor)
         device_monitor_poke(w->gateway->monitor, NULL);
     return false;
 }

@@ -151,6 +151,19 @@ static enum device_kind kind_of(int config_kind)
     }
 }
 
+static void spec_of(const struct config_device *c, struct device_spec *ret)
+{
+    *ret = (struct device_spec){
+        .kind = kind_of(c->kind),
+        .index = c->index,
+        .integrated = c->integrated == CONFIG_SWITCH_ON    ? DEVICE_INTEGRATED_YES
+                      : c->integrated == CONFIG_SWITCH_OFF ? DEVICE_INTEGRATED_NO
+                                                           : DEVICE_INTEGRATED_AUTO,
+    };
+    snprintf(ret->name, sizeof(ret->name), "%s", c->name);
+    snprintf(ret->card, sizeof(ret->card), "%s", c->card ? c->card : c->name);
+}
+
 static int add_device(struct gateway *g, const struct config_device *c)
 {
     struct gateway_device *d = calloc(1, sizeof(*d));
@@ -163,6 +176,7 @@ static int add_device(struct gateway *g, const struct config_device *c)
     }
     d->gateway = g;
     d->kind = c->kind;
+    spec_of(c, &d->spec);
     d->back_after_ms = c->back_after_ms;
     d->since_ms = uv_now(g->loop);
     struct ledger_settings settings = ledger_settings_default();
@@ -184,13 +198,7 @@ int devices_start(struct gateway *g, const struct config *config)
     int r = specs ? 0 : -ENOMEM;
     for (size_t i = 0; r == 0 && i < config->device_count; i++) {
         const struct config_device *c = &config->devices[i];
-        snprintf(specs[i].name, sizeof(specs[i].name), "%s", c->name);
-        specs[i].kind = kind_of(c->kind);
-        specs[i].index = c->index;
-        specs[i].integrated = c->integrated == CONFIG_SWITCH_ON    ? DEVICE_INTEGRATED_YES
-                              : c->integrated == CONFIG_SWITCH_OFF ? DEVICE_INTEGRATED_NO
-                                                                   : DEVICE_INTEGRATED_AUTO;
-        snprintf(specs[i].card, sizeof(specs[i].card), "%s", c->card ? c->card : c->name);
+        spec_of(c, &specs[i]);
         r = add_device(g, c);
     }
     device_host_init(g, config);
@@ -223,21 +231,52 @@ void devices_stop(struct gateway *g)
     }
 }
 
-bool devices_are_same(struct gateway *g, const struct config *config)
+static const struct config_device *find_config(const struct config *config, const char *name)
+{
+    for (size_t i = 0; i < config->device_count; i++)
+        if (strcmp(config->devices[i].name, name) == 0)
+            return &config->devices[i];
+    return NULL;
+}
+
+/* The same device of the machine, looked at in the same way. */
+static bool is_same_device(const struct device_spec *a, const struct config_device *c)
+{
+    struct device_spec b;
+    spec_of(c, &b);
+    return a->kind == b.kind && a->index == b.index && a->integrated == b.integrated &&
+           strcmp(a->card, b.card) == 0;
+}
+
+/* What takes no new telemetry. */
+static void configure(struct gateway_device *d, const struct config_device *c)
+{
+    ledger_set_limits(&d->ledger, c->reserve_bytes, c->memory_bytes);
+    d->exclusive = c->exclusive == CONFIG_SWITCH_ON;
+    d->back_after_ms = c->back_after_ms;
+    LIST_FOR_EACH(node, &d->gateway->workers)
+    {
+        struct gateway_worker *w = LIST_ENTRY(node, struct gateway_worker, node);
+        if (device_has_worker(d, w))
+            w->comeback.hold_ms = d->back_after_ms;
+    }
+    device_start_those_that_wait(d);
+}
+
+bool devices_reload(struct gateway *g, const struct config *config)
 {
     size_t count = 0;
+    ledger_set_limits(&g->host.pool.ledger, config->host_reserve_bytes, 0);
     LIST_FOR_EACH(node, &g->devices)
     {
-        const struct gateway_device *d = LIST_ENTRY(node, struct gateway_device, node);
-        bool found = false;
-        for (size_t i = 0; i < config->device_count; i++)
-            found |=
-                strcmp(config->devices[i].name, d->name) == 0 && config->devices[i].kind == d->kind;
-        if (!found)
-            return false;
+        struct gateway_device *d = LIST_ENTRY(node, struct gateway_device, node);
+        const struct config_device *c = find_config(config, d->name);
+        if (!c || !is_same_device(&d->spec, c))
+            continue;
+        configure(d, c);
         count++;
     }
-    return count == config->device_count;
+    return count == config->device_count && count == devices_count(g);
 }
 
 void devices_prepare_worker(struct gateway_worker *w)

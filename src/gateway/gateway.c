@@ -286,9 +286,6 @@ int gateway_reload(struct gateway *g, struct config *config, const char **ret_wa
     const struct config *old_config = g->current->config;
     if (strcmp(old_config->host, config->host) != 0 || old_config->port != config->port)
         *ret_warning = "`listen` changed: that takes a restart, the old address stays";
-    if (!devices_are_same(g, config))
-        *ret_warning =
-            "`devices` changed: their telemetry takes a restart, the old ones are watched";
     struct http_server_limits limits;
     server_limits(config, &limits);
     struct generation *fresh;
@@ -304,6 +301,9 @@ int gateway_reload(struct gateway *g, struct config *config, const char **ret_wa
     g->config_generation++;
     gateway_set_config_error(g, NULL);
     http_server_set_limits(g->server, &limits);
+    if (!devices_reload(g, config))
+        *ret_warning =
+            "`devices` changed: their telemetry takes a restart, the old ones are watched";
     generation_unref(old);
     /* A reload is also a person's "try again now" for engines that wait before their next start. */
     learn_retry(g);

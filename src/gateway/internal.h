@@ -68,7 +68,8 @@ struct gateway_device {
     struct gateway *gateway;
     struct list_node node; /* in gateway->devices */
     char *name;
-    int kind;       /* enum config_device_kind */
+    int kind; /* enum config_device_kind */
+    struct device_spec spec;
     bool exclusive; /* the owner vouches: nobody else uses it */
     struct ledger ledger;
     struct ledger_claim claims[GATEWAY_DEVICE_CLAIMS];
@@ -349,7 +350,9 @@ void devices_fill(struct gateway *g, struct gateway_device_snapshot *ret_devices
                   struct gateway_claim_snapshot *ret_claims);
 void devices_fill_host(struct gateway *g, struct gateway_device_snapshot *ret_host,
                        struct gateway_claim_snapshot *ret_claims);
-bool devices_are_same(struct gateway *g, const struct config *config);
+/* Takes over what can be changed while they are watched (reserve, memory, exclusive, back_after, and the
+ * host's reserve). False: some device is another one now, which takes a restart. */
+bool devices_reload(struct gateway *g, const struct config *config);
 /* The machine's memory, and how close it is to running out: critical also when processes wait for
  * memory more than they run. With admission off, NORMAL. */
 void devices_host_view(struct gateway *g, struct ledger_view *ret_view);

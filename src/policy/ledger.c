@@ -44,6 +44,14 @@ void ledger_give_up_source(struct ledger *l)
     l->total_bytes = l->settings.declared_bytes;
 }
 
+void ledger_set_limits(struct ledger *l, uint64_t reserve_bytes, uint64_t declared_bytes)
+{
+    l->settings.reserve_bytes = reserve_bytes;
+    l->settings.declared_bytes = declared_bytes;
+    if (l->settings.no_source)
+        l->total_bytes = declared_bytes;
+}
+
 static struct ledger_claim *ledger_claim_at(const struct ledger *l, uint64_t id)
 {
     uint32_t index = claim_id_index(id);

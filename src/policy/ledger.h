@@ -177,6 +177,10 @@ void ledger_init(struct ledger *l, const char *name, const struct ledger_setting
 /* No telemetry will come for it: from now on only claims count, against what was declared. */
 void ledger_give_up_source(struct ledger *l);
 
+/* Other settings of the same name, from the next figure on; claims stay. A declared total is the total
+ * at once where only claims count, else with the next sample. */
+void ledger_set_limits(struct ledger *l, uint64_t reserve_bytes, uint64_t declared_bytes);
+
 /* Defaults seen to work elsewhere: reserve chosen, 2 s, 10 s, 5 s. */
 struct ledger_settings ledger_settings_default(void);
 

@@ -468,6 +468,32 @@ def test_a_carve_out_is_no_room_for_the_cpu(start, machine, model):
     assert waits(gateway, "of the machine", "large")
 
 
+# --- reload
+
+
+def test_a_reload_of_reserves_takes_effect(start, machine, model, card):
+    machine.memory(64 * GIB, 18 * GIB)
+    card.set(capacity="2GiB")
+    services = {"chat": of(model(14)), "other": of(model(1), gpu_tier(PLACED))}
+
+    def devices(reserve, name=card.name):
+        return {"gpu0": {"kind": "sim", "card": name, "reserve": reserve}}
+
+    gateway = start(services, devices=devices("1536MiB"), host={"reserve": "4GiB"})
+    assert waits(gateway, "where 14 GiB of 64 GiB may be used")
+    assert waits(gateway, "on gpu0", "other", "gpu")
+    engine = gateway_engine(gateway)
+    at = gateway.reload(gateway_config(services, engine=engine, devices=devices("128MiB"),
+                                       host={"reserve": "512MiB"}))
+    assert is_ready(gateway), gateway.tiers()
+    assert gateway.status()["devices"][0]["reserve_bytes"] == 128 * MIB
+    assert host(gateway)["reserve_bytes"] == 512 * MIB
+    gateway.reload(gateway_config(services, engine=engine, devices=devices("256MiB", "another")))
+    gateway.wait_log("`devices` changed: their telemetry takes a restart", start=at)
+    assert gateway.status()["devices"][0]["reserve_bytes"] == 128 * MIB, "of another device"
+    assert sum("takes a restart" in line for line in gateway.log()) == 1
+
+
 # --- pages
 
 

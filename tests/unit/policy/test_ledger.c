@@ -4,6 +4,23 @@
 #include <errno.h>
 #include <string.h>
 
+/* A reload. */
+static void limits_can_be_changed(void **state)
+{
+    (void)state;
+    struct rig r;
+    rig_start(&r, 40 * GIB, 3 * GIB, 0);
+    ledger_set_limits(&r.ledger, 2 * GIB, 16 * GIB);
+    assert_int_equal(ledger_view(&r.ledger, 1000).reserve_bytes, 2 * GIB);
+    assert_int_equal(rig_sample(&r, 40 * GIB, 0, 1500), 0);
+    assert_int_equal(ledger_view(&r.ledger, 1500).total_bytes, 16 * GIB);
+    assert_ledger_balances(&r.ledger, 1500);
+    ledger_give_up_source(&r.ledger);
+    ledger_set_limits(&r.ledger, 0, 8 * GIB);
+    assert_int_equal(ledger_view(&r.ledger, 1600).total_bytes, 8 * GIB);
+    assert_ledger_balances(&r.ledger, 1600);
+}
+
 static void starts_without_anything_to_give(void **state)
 {
     (void)state;
@@ -682,6 +699,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(starts_without_anything_to_give),
+        cmocka_unit_test(limits_can_be_changed),
         cmocka_unit_test(chooses_the_reserve),
         cmocka_unit_test(two_loads_do_not_share_bytes),
         cmocka_unit_test(a_load_in_progress_counts_whole),
