@@ -70,7 +70,7 @@ provide_programs() {
     have "$python" || die "python3 is needed; install it (Debian: apt-get install python3-venv)"
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
         die "the speech service needs Python 3.11 or newer; set PYTHON to one"
-    say "installing the speech and picture services (about 190 MB to fetch)"
+    say "installing the speech and picture services (205 MB to fetch)"
     rm -rf "$VENV"
     mkdir -p "$(dirname "$VENV")"
     "$python" -m venv "$VENV" ||
