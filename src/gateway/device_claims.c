@@ -7,10 +7,14 @@
  */
 #include "gateway/devices.h"
 
+#include "base/log.h"
 #include "base/units.h"
+#include "policy/admission.h"
 #include "worker/fingerprint.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { DEVICE_FIRST_SAMPLE_MS = 3000 }; /* after that, a device is one without telemetry */
 
@@ -192,6 +196,75 @@ static bool fits_driver(struct gateway_device *d, struct gateway_worker *w, uint
     return false;
 }
 
+/* What the pure core says of this load alone: would it fit with a shorter context, does one buffer
+ * keep it out, is it the reserve? */
+static struct admission_decision weigh_load(const struct gateway_worker *w,
+                                            const struct ledger_view *view)
+{
+    const struct tier_estimate *e = w->estimate;
+    bool known = e && !e->declared;
+    struct admission_tier tier = {
+        .name = w->tier,
+        .kind = ADMISSION_TIER_GPU,
+        .device = view,
+        .device_bytes = {w->predicted_bytes, w->predicted_bytes},
+        .largest_block_bytes = known ? e->largest_bytes : 0,
+        .low_confidence = known && e->estimate.confidence == ESTIMATE_CONFIDENCE_LOW,
+        .context_tokens = known ? e->estimate.kv_tokens : 0,
+        .context_slots = known ? e->settings.slots : 0,
+        .bytes_per_context_token = known ? e->device_bytes_per_token : 0,
+    };
+    struct admission_facts facts = {
+        .tiers = &tier,
+        .tier_count = 1,
+        .may_shrink_context = w->may_shrink_context,
+        .trust_claims_alone = true, /* only where its owner vouches has a device no source */
+    };
+    return admission_decide(&facts);
+}
+
+/* The worker is started with the context that fits; its claim is smaller by what that saves. */
+static uint64_t shrink_load(struct gateway_worker *w, const struct admission_decision *d)
+{
+    const struct tier_estimate *e = w->estimate;
+    uint32_t slots = e->settings.slots > 0 ? e->settings.slots : 1;
+    uint64_t fewer = e->estimate.kv_tokens - d->context_tokens;
+    w->short_context = (uint32_t)(d->context_tokens / slots);
+    worker_set_context_tokens(w->worker, w->short_context);
+    log_warning("device", "%s/%s: is started with a context of %u tokens instead of %u: %s",
+                w->service, w->tier, (unsigned)w->short_context,
+                (unsigned)(e->estimate.kv_tokens / slots), d->reason);
+    return w->predicted_bytes - fewer * e->device_bytes_per_token;
+}
+
+static void describe_refusal(const struct gateway_device *d, const struct gateway_worker *w,
+                             const struct ledger_view *view, const struct admission_decision *load,
+                             char *why, size_t why_size)
+{
+    char place[DEVICE_NAME_MAX + 8], bytes[24];
+    uint64_t block = w->estimate && !w->estimate->declared ? w->estimate->largest_bytes : 0;
+    if (view->trust == LEDGER_TRUST_STALE || view->trust == LEDGER_TRUST_BROKEN) {
+        snprintf(why, why_size, "waits for figures of %s that can be trusted (%s)%s%s", d->name,
+                 ledger_trust_name(view->trust), d->why[0] ? ": " : "", d->why);
+        return;
+    }
+    if (view->largest_bytes > 0 && block > view->largest_bytes) {
+        snprintf(why, why_size, "waits for memory: %s", load->reason);
+        return;
+    }
+    snprintf(place, sizeof(place), " on %s", view->name);
+    device_describe_lack(view, w->predicted_bytes, place, "", why, why_size);
+    size_t used = strlen(why);
+    if (load->would_fit_context > 0 && used < why_size)
+        used +=
+            (size_t)snprintf(why + used, why_size - used, "; a context of %" PRIu64 " would fit",
+                             load->would_fit_context /
+                                 (w->estimate->settings.slots ? w->estimate->settings.slots : 1));
+    if (load->margin_bytes > 0 && used < why_size)
+        snprintf(why + used, why_size - used, "; the reserve alone prevents it, by %s",
+                 units_format_bytes(load->margin_bytes, bytes, sizeof(bytes)));
+}
+
 /* The device's own ledger: claims there. */
 static bool may_start_on(struct gateway_device *d, struct gateway_worker *w, char *why,
                          size_t why_size)
@@ -211,27 +284,28 @@ static bool may_start_on(struct gateway_device *d, struct gateway_worker *w, cha
         (void)ledger_claim_begin_release(&d->ledger, w->claim, now_ms);
     w->claim = LEDGER_CLAIM_NONE;
     struct ledger_view view = ledger_view(&d->ledger, now_ms);
+    struct admission_decision load = weigh_load(w, &view);
+    uint64_t bytes = w->predicted_bytes;
+    if (w->short_context > 0)
+        worker_set_context_tokens(w->worker, w->short_context = 0);
+    if (decides && load.action == ADMISSION_ACTION_SHRINK)
+        bytes = shrink_load(w, &load);
+    bool blocked = load.action == ADMISSION_ACTION_REFUSE && w->predicted_bytes > 0;
     bool vouched = view.trust == LEDGER_TRUST_NONE && view.headroom_bytes >= 0 &&
-                   (uint64_t)view.headroom_bytes >= w->predicted_bytes;
+                   (uint64_t)view.headroom_bytes >= bytes;
     char label[LEDGER_NAME_MAX];
     device_label(w, label);
     struct ledger_request request = {
         .owner = LEDGER_OWNER_WORKER,
         .label = label,
-        .bytes = w->predicted_bytes,
+        .bytes = bytes,
         /* What cannot be predicted is measured once it runs. */
         .adopt = !decides || vouched || w->predicted_bytes == 0,
     };
-    if (ledger_claim_open(&d->ledger, &request, now_ms, &w->claim) == 0 || !decides)
+    bool refused = decides && blocked;
+    if (!refused && (ledger_claim_open(&d->ledger, &request, now_ms, &w->claim) == 0 || !decides))
         return true;
-    if (view.trust == LEDGER_TRUST_STALE || view.trust == LEDGER_TRUST_BROKEN)
-        snprintf(why, why_size, "waits for figures of %s that can be trusted (%s)%s%s", d->name,
-                 ledger_trust_name(view.trust), d->why[0] ? ": " : "", d->why);
-    else {
-        char place[DEVICE_NAME_MAX + 8];
-        snprintf(place, sizeof(place), " on %s", view.name);
-        device_describe_lack(&view, w->predicted_bytes, place, "", why, why_size);
-    }
+    describe_refusal(d, w, &view, &load, why, why_size);
     return false;
 }
 

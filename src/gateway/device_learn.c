@@ -317,7 +317,9 @@ void learn_sampled(struct gateway_device *d, struct gateway_worker *w, uint64_t 
         char size[24];
         l->settled = true;
         l->loaded_bytes = l->most_bytes = bytes;
-        note(w, LEARNING_USE_LOAD, bytes);
+        /* A load with a shorter context says nothing about the whole one. */
+        if (w->short_context == 0)
+            note(w, LEARNING_USE_LOAD, bytes);
         log_debug("learning", "%s/%s: loaded, %s on %s", w->service, w->tier,
                   units_format_bytes(bytes, size, sizeof(size)), d->name);
     }

@@ -76,8 +76,10 @@ const char *degraded_kind(const struct gateway_request *r)
 {
     if (!r->service)
         return "";
+    if (r->tier_index == 0 && r->max_tokens > 0)
+        return "short-answer";
     if (r->tier_index == 0)
-        return r->max_tokens > 0 ? "short-answer" : "";
+        return r->service->tiers[0].worker->short_context > 0 ? "short-context" : "";
     const struct config_tier *first = r->service->tiers[0].config;
     const struct config_tier *tier = r->service->tiers[r->tier_index].config;
     if (tier->kind == CONFIG_TIER_KIND_SUBSTITUTE ||
@@ -87,20 +89,30 @@ const char *degraded_kind(const struct gateway_request *r)
     return "other-tier";
 }
 
+/* Appends "; tier: why", cut where out ends. */
+static void add_reason(char *out, size_t out_size, const char *tier, const char *why)
+{
+    size_t used = strlen(out);
+    if (used + 1 < out_size)
+        snprintf(out + used, out_size - used, "%s%s: %s", used > 0 ? "; " : "", tier, why);
+}
+
 void degraded_reason(const struct gateway_request *r, char *out, size_t out_size)
 {
     out[0] = '\0';
-    size_t used = 0;
-    /* A tier that gives short says so itself. */
-    unsigned until = r->tier_index + (r->max_tokens > 0 ? 1 : 0);
-    for (unsigned i = 0; r->service && i < until && used + 1 < out_size; i++) {
-        const char *why = r->tier_reasons[i] ? r->tier_reasons[i] : "not chosen";
-        int n = snprintf(out + used, out_size - used, "%s%s: %s", used ? "; " : "",
-                         r->service->tiers[i].config->name, why);
-        if (n < 0)
-            return;
-        used += (size_t)n;
-    }
+    if (!r->service)
+        return;
+    for (unsigned i = 0; i < r->tier_index; i++)
+        add_reason(out, out_size, r->service->tiers[i].config->name,
+                   r->tier_reasons[i] ? r->tier_reasons[i] : "not chosen");
+    /* What the tier that serves gives short, it says itself. */
+    const struct gateway_tier *own = &r->service->tiers[r->tier_index];
+    char why[96];
+    if (r->max_tokens > 0 && r->tier_reasons[r->tier_index])
+        add_reason(out, out_size, own->config->name, r->tier_reasons[r->tier_index]);
+    gateway_worker_explain_short(own->worker, why, sizeof(why));
+    if (why[0])
+        add_reason(out, out_size, own->config->name, why);
     /* A header value has no control characters and no bytes above ASCII. */
     for (char *p = out; *p; p++)
         if ((unsigned char)*p < 0x20 || (unsigned char)*p > 0x7e)

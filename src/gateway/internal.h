@@ -149,6 +149,9 @@ struct gateway_worker {
     struct kv_report kv_report;
     struct kv_ask *kv_ask; /* under way; NULL: none */
     uint64_t kv_next_ms, kv_shape_ms, kv_silent_since_ms;
+    bool may_shrink_context; /* its service allows a shorter one */
+    uint32_t
+        short_context; /* tokens of a slot that it was started with instead; 0: as configured */
     uint64_t loading_since_ms;
     uint64_t load_ms; /* how long its last load took; 0: not known, or it did not end well */
     /* Longest prompt that it has answered since its load, in bytes, by kind of use: what such a
@@ -338,6 +341,8 @@ bool gateway_worker_may_serve(const struct gateway_worker *w);
 void gateway_worker_pump(struct gateway_worker *w);
 /* Why it cannot be given a request now, in words; "" when it can. Into out. */
 void gateway_worker_explain(const struct gateway_worker *w, char *out, size_t out_size);
+/* What it gives short although it works; "" when nothing. Into out. */
+void gateway_worker_explain_short(const struct gateway_worker *w, char *out, size_t out_size);
 /* Applies a classified fault: counters, availability, whole-device faults, restarts. */
 void gateway_worker_fault(struct gateway_worker *w, uint64_t owner, const struct fault *fault);
 

@@ -361,7 +361,7 @@ static void start_ask(struct gateway_worker *w, bool quick)
     const struct worker_options *o = worker_get_options(w->worker);
     if (worker_is_managed(w->worker))
         kv_report_arguments(&ask->report,
-                            (uint64_t)worker_context(w->worker) * (o->slots ? o->slots : 1),
+                            (uint64_t)worker_context_tokens(w->worker) * (o->slots ? o->slots : 1),
                             o->args, o->arg_count);
     w->kv_ask = ask;
     if (w->kv_silent_since_ms == 0)

@@ -106,6 +106,8 @@ static void fill_tier(const struct gateway *g, const struct gateway_service *s,
     if (!w->worker)
         return;
     if (!texts->reason[0])
+        gateway_worker_explain_short(w, texts->reason, sizeof(texts->reason));
+    if (!texts->reason[0])
         learn_explain(w, texts->reason, sizeof(texts->reason));
     if (!texts->reason[0])
         out->reason = worker_warning(w->worker);

@@ -123,6 +123,8 @@ int gateway_worker_create(struct gateway *g, const struct config *config,
     w->gateway = g;
     w->references = 1;
     w->slots = tier->slots;
+    w->may_shrink_context =
+        service->shrink == CONFIG_SHRINK_CONTEXT || service->shrink == CONFIG_SHRINK_BOTH;
     list_init(&w->waiting);
     list_push_back(&g->workers, &w->node);
     struct availability_settings settings = gateway_worker_settings(tier);
@@ -247,6 +249,16 @@ void gateway_worker_explain(const struct gateway_worker *w, char *out, size_t ou
         return;
     case AVAILABILITY_VERDICT_YES: return;
     }
+}
+
+void gateway_worker_explain_short(const struct gateway_worker *w, char *out, size_t out_size)
+{
+    out[0] = '\0';
+    if (w->worker && w->short_context > 0)
+        snprintf(out, out_size,
+                 "its context is %" PRIu32 " tokens instead of %" PRIu32
+                 ", for lack of memory when it was started",
+                 w->short_context, worker_get_options(w->worker)->context_tokens);
 }
 
 static void suspend_device(struct gateway_worker *from, const struct fault *fault)

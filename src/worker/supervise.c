@@ -393,6 +393,7 @@ static int make_command(struct worker *w, struct command *ret_command)
 
         return command_build_program(&o, &place, environ, ret_command);
     }
+    o.context_tokens = worker_context_tokens(w);
     if (o.device == WORKER_DEVICE_SIM)
         o.sim_plugin = w->job_data.plugin;
     return command_build(&o, w->job_data.program, w->socket_path, w->job_data.threads, environ,

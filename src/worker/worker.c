@@ -409,6 +409,16 @@ bool worker_offload(const struct worker *w, uint32_t *ret_offloaded, uint32_t *r
     return true;
 }
 
+void worker_set_context_tokens(struct worker *w, uint32_t context_tokens)
+{
+    w->context_tokens = context_tokens;
+}
+
+uint32_t worker_context_tokens(const struct worker *w)
+{
+    return w->context_tokens > 0 ? w->context_tokens : w->options->context_tokens;
+}
+
 void worker_look_again(struct worker *w)
 {
     if (w->managed)

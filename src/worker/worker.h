@@ -121,6 +121,14 @@ void worker_retry_now(struct worker *w);
 void worker_look_again(struct worker *w);
 
 /*
+ * Managed llama-server: its next starts get this context, in tokens of one slot, instead of the
+ * configured one. 0: the configured one again. For may_start(), where a shorter one would fit.
+ */
+void worker_set_context_tokens(struct worker *w, uint32_t context_tokens);
+/* Tokens of one slot that the next start gets; 0: the model's own. */
+uint32_t worker_context_tokens(const struct worker *w);
+
+/*
  * A connect to a worker in state ready was refused or reset: looks at the process at once, so that
  * an exit is seen before the loop comes to report it. External: looks for the engine's kind again.
  */

@@ -71,6 +71,7 @@ struct worker {
     bool was_ready;            /* in this start */
     bool fail_next;            /* when the process is gone: failed, not backoff */
     bool keep_reason;          /* the reason of stopping says more than the exit status */
+    uint32_t context_tokens;   /* of a slot, instead of the configured one; 0: that */
     int last_pid;              /* whose memory on the device may not be back; 0: nobody's */
     uint64_t exited_at_ms;
     uint64_t memory_since_ms; /* since when a start waits for it; 0: it does not */

@@ -5,6 +5,7 @@ a simulated card of 1 GiB; nobody's allocation ever fails, which the card itself
 
 import json
 import os
+import re
 import subprocess
 import threading
 
@@ -43,12 +44,12 @@ def card(files):
 def start(files, card, tmp_path):
     started = []
 
-    def start(embed=False, **device):
+    def start(embed=False, service=None, **device):
         tier = {"threads": 1, "stop_grace": "1s", "first_event_timeout": "60s",
                 "stall_timeout": "60s", "restart": {"backoff": "200ms", "backoff_max": "1s"}}
         tiers = [{"name": "gpu", "device": "gpu0", **tier}, {"name": "cpu", **tier}]
         services = {"chat": {"kind": "chat", "model": files["chat"], "context": 1024,
-                             "tiers": tiers}}
+                             "tiers": tiers} | (service or {})}
         if embed:
             services["embed"] = {"kind": "embeddings", "model": files["embed"], "context": 256,
                                  "tiers": tiers}
@@ -187,3 +188,39 @@ def test_given_back_by_hand(start):
     nobody = command("gpu7", "--for", "1h")
     assert nobody.returncode == 1 and "gpu7" in nobody.stderr
     assert command("gpu0").returncode == 2 and command("gpu0", "--for", "soon").returncode == 2
+
+
+def short_of_context(start, card, **service):
+    """A card on which the whole context of 8192 does not fit, and half of it does."""
+    card.set(capacity="370MiB")  # 128 reserve, 92 weights, 22.5 KiB a token
+    return start(service={"context": 8192, **service})
+
+
+def test_the_reason_says_which_context_would_fit(start, card):
+    gateway = short_of_context(start, card)
+    assert eventually(lambda: "would fit" in gpu(gateway)["reason"], READY_S, 0.1), gpu(gateway)
+    tokens = int(re.search(r"a context of (\d+) would fit", gpu(gateway)["reason"]).group(1))
+    assert 4096 <= tokens < 8192 and gpu(gateway)["pid"] == 0
+    gateway.stop()
+    # It is no guess: with just that one it is loaded, and its claim is not under by more than 1 %.
+    gateway = start(service={"context": tokens})
+    assert eventually(lambda: gpu(gateway)["state"] == "ready", READY_S, 0.1), gpu(gateway)
+    assert failed_allocations(card) == 0
+
+
+def test_a_service_that_allows_it_is_started_with_a_shorter_context(start, card):
+    gateway = short_of_context(start, card, shrink="context")
+    assert eventually(lambda: gpu(gateway)["state"] == "ready", READY_S, 0.1), gpu(gateway)
+    assert eventually(lambda: device(gateway)["claims"][0]["state"] == "settled", READY_S, 0.1)
+    claim = device(gateway)["claims"][0]
+    assert claim["bytes"] <= 1.01 * claim["predicted_bytes"] and failed_allocations(card) == 0
+    reply = ask(gateway)
+    assert reply.tier == "gpu" and reply.get("X-Failsoft-Degraded") == "short-context"
+    said = re.search(r"its context is (\d+) tokens instead of 8192", reply.get("X-Failsoft-Reason"))
+    tokens = int(said.group(1))
+    assert 4096 <= tokens < 8192
+    assert gpu(gateway)["kv"]["tokens"] == tokens
+    # Longer than what it has: the CPU tier has all of it.
+    long = dict(ASK, messages=[{"role": "user", "content": "tree " * (tokens + 200)}])
+    reply = gateway.call("POST", "/v1/chat/completions", long, timeout=100)
+    assert reply.status == 200 and reply.tier == "cpu"
