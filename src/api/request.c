@@ -14,20 +14,51 @@
 
 enum { KEY_TEXT_MAX = 64 }; /* longer than every name failsoft knows */
 
-static const char *const member_names[API_MEMBER_COUNT] = {
-    [API_MEMBER_MODEL] = "model",
-    [API_MEMBER_STREAM] = "stream",
-    [API_MEMBER_STREAM_OPTIONS] = "stream_options",
-    [API_MEMBER_RETURN_PROGRESS] = "return_progress",
-    [API_MEMBER_N] = "n",
-    [API_MEMBER_TOOLS] = "tools",
-    [API_MEMBER_LOGPROBS] = "logprobs",
-    [API_MEMBER_TOP_LOGPROBS] = "top_logprobs",
-    [API_MEMBER_N_PROBS] = "n_probs",
-    [API_MEMBER_VERBOSE] = "verbose",
-    [API_MEMBER_N_INDENT] = "n_indent",
-    [API_MEMBER_STOP] = "stop",
-    [API_MEMBER_NAME] = "name",
+/* With lengths: a key is compared with all of them. */
+static const struct span member_names[API_MEMBER_COUNT] = {
+    [API_MEMBER_MODEL] = {"model", sizeof("model") - 1},
+    [API_MEMBER_STREAM] = {"stream", sizeof("stream") - 1},
+    [API_MEMBER_STREAM_OPTIONS] = {"stream_options", sizeof("stream_options") - 1},
+    [API_MEMBER_RETURN_PROGRESS] = {"return_progress", sizeof("return_progress") - 1},
+    [API_MEMBER_N] = {"n", sizeof("n") - 1},
+    [API_MEMBER_TOOLS] = {"tools", sizeof("tools") - 1},
+    [API_MEMBER_LOGPROBS] = {"logprobs", sizeof("logprobs") - 1},
+    [API_MEMBER_TOP_LOGPROBS] = {"top_logprobs", sizeof("top_logprobs") - 1},
+    [API_MEMBER_N_PROBS] = {"n_probs", sizeof("n_probs") - 1},
+    [API_MEMBER_VERBOSE] = {"verbose", sizeof("verbose") - 1},
+    [API_MEMBER_N_INDENT] = {"n_indent", sizeof("n_indent") - 1},
+    [API_MEMBER_STOP] = {"stop", sizeof("stop") - 1},
+    [API_MEMBER_MAX_TOKENS] = {"max_tokens", sizeof("max_tokens") - 1},
+    [API_MEMBER_MAX_COMPLETION_TOKENS] = {"max_completion_tokens",
+                                          sizeof("max_completion_tokens") - 1},
+    [API_MEMBER_MAX_OUTPUT_TOKENS] = {"max_output_tokens", sizeof("max_output_tokens") - 1},
+    [API_MEMBER_N_PREDICT] = {"n_predict", sizeof("n_predict") - 1},
+    [API_MEMBER_OPTIONS] = {"options", sizeof("options") - 1},
+    [API_MEMBER_KEEP_ALIVE] = {"keep_alive", sizeof("keep_alive") - 1},
+    [API_MEMBER_MESSAGES] = {"messages", sizeof("messages") - 1},
+    [API_MEMBER_PROMPT] = {"prompt", sizeof("prompt") - 1},
+    [API_MEMBER_INPUT] = {"input", sizeof("input") - 1},
+    [API_MEMBER_CONTENT] = {"content", sizeof("content") - 1},
+    [API_MEMBER_SYSTEM] = {"system", sizeof("system") - 1},
+    [API_MEMBER_TEMPLATE] = {"template", sizeof("template") - 1},
+    [API_MEMBER_CONTEXT] = {"context", sizeof("context") - 1},
+    [API_MEMBER_IMAGES] = {"images", sizeof("images") - 1},
+    [API_MEMBER_SUFFIX] = {"suffix", sizeof("suffix") - 1},
+    [API_MEMBER_INSTRUCTIONS] = {"instructions", sizeof("instructions") - 1},
+    [API_MEMBER_FUNCTIONS] = {"functions", sizeof("functions") - 1},
+    [API_MEMBER_RESPONSE_FORMAT] = {"response_format", sizeof("response_format") - 1},
+    [API_MEMBER_FORMAT] = {"format", sizeof("format") - 1},
+    [API_MEMBER_JSON_SCHEMA] = {"json_schema", sizeof("json_schema") - 1},
+    [API_MEMBER_TEXT] = {"text", sizeof("text") - 1},
+    [API_MEMBER_CHAT_TEMPLATE] = {"chat_template", sizeof("chat_template") - 1},
+    [API_MEMBER_CHAT_TEMPLATE_KWARGS] = {"chat_template_kwargs",
+                                         sizeof("chat_template_kwargs") - 1},
+    [API_MEMBER_INPUT_PREFIX] = {"input_prefix", sizeof("input_prefix") - 1},
+    [API_MEMBER_INPUT_SUFFIX] = {"input_suffix", sizeof("input_suffix") - 1},
+    [API_MEMBER_INPUT_EXTRA] = {"input_extra", sizeof("input_extra") - 1},
+    [API_MEMBER_QUERY] = {"query", sizeof("query") - 1},
+    [API_MEMBER_DOCUMENTS] = {"documents", sizeof("documents") - 1},
+    [API_MEMBER_NAME] = {"name", sizeof("name") - 1},
 };
 
 struct collect {
@@ -87,17 +118,17 @@ static void on_member(void *ctx, const struct json_member *m)
     for (int i = 0; i < API_MEMBER_COUNT; i++) {
         if (i == API_MEMBER_NAME && c->route->dialect != API_DIALECT_OLLAMA)
             continue;
-        if (!span_equals_nocase(key, span_from_str(member_names[i])))
+        if (!span_equals_nocase(key, member_names[i]))
             continue;
         /* Some workers (Go's decoder) take "Model" for "model"; one letter is left alone. */
-        if (!span_equals_str(key, member_names[i])) {
+        if (!span_equals(key, member_names[i])) {
             if (i != API_MEMBER_N)
-                fail_member(c, member_names[i], m->key,
+                fail_member(c, member_names[i].ptr, m->key,
                             "is written in other letter case, which workers read differently");
             return;
         }
         if (r->members[i].value.ptr != NULL)
-            fail_member(c, member_names[i], m->key,
+            fail_member(c, member_names[i].ptr, m->key,
                         "occurs twice, and two parsers could take a different one");
         r->members[i] = (struct api_request_member){m->value, m->kind};
         return;
@@ -122,14 +153,14 @@ static void read_model(struct collect *c, enum api_member member)
     if (!is_given(r, member))
         return;
     if (m->kind != JSON_KIND_STRING) {
-        fail_member(c, member_names[member], m->value, "must be a string");
+        fail_member(c, member_names[member].ptr, m->value, "must be a string");
         return;
     }
     int e = json_scan_get_string(m->value, r->model, sizeof(r->model));
     if (e == -EMSGSIZE)
-        fail_member(c, member_names[member], m->value, "is longer than 255 bytes");
+        fail_member(c, member_names[member].ptr, m->value, "is longer than 255 bytes");
     else if (e < 0)
-        fail_member(c, member_names[member], m->value, "holds a NUL or half a surrogate pair");
+        fail_member(c, member_names[member].ptr, m->value, "holds a NUL or half a surrogate pair");
     else
         r->has_model = true;
 }
@@ -295,6 +326,8 @@ static void on_part(void *ctx, const struct multipart_part *part)
             r->multipart_model = part->content;
             r->has_model = true;
         }
+    } else if (span_equals_str(part->name, "file")) {
+        r->multipart_file = part->content;
     } else if (span_equals_str(part->name, "stream")) {
         static const char *const yes[] = {"true", "1", "yes", "on", "t", "y"};
         if (f->has_stream)

@@ -39,6 +39,35 @@ enum api_member {
     API_MEMBER_VERBOSE,
     API_MEMBER_N_INDENT,
     API_MEMBER_STOP,
+    /* What api/demand.h counts. */
+    API_MEMBER_MAX_TOKENS,
+    API_MEMBER_MAX_COMPLETION_TOKENS,
+    API_MEMBER_MAX_OUTPUT_TOKENS,
+    API_MEMBER_N_PREDICT,
+    API_MEMBER_OPTIONS,
+    API_MEMBER_KEEP_ALIVE,
+    API_MEMBER_MESSAGES,
+    API_MEMBER_PROMPT,
+    API_MEMBER_INPUT,
+    API_MEMBER_CONTENT,
+    API_MEMBER_SYSTEM,
+    API_MEMBER_TEMPLATE,
+    API_MEMBER_CONTEXT,
+    API_MEMBER_IMAGES,
+    API_MEMBER_SUFFIX,
+    API_MEMBER_INSTRUCTIONS,
+    API_MEMBER_FUNCTIONS,
+    API_MEMBER_RESPONSE_FORMAT,
+    API_MEMBER_FORMAT,
+    API_MEMBER_JSON_SCHEMA,
+    API_MEMBER_TEXT,
+    API_MEMBER_CHAT_TEMPLATE,
+    API_MEMBER_CHAT_TEMPLATE_KWARGS,
+    API_MEMBER_INPUT_PREFIX,
+    API_MEMBER_INPUT_SUFFIX,
+    API_MEMBER_INPUT_EXTRA,
+    API_MEMBER_QUERY,
+    API_MEMBER_DOCUMENTS,
     API_MEMBER_NAME, /* Ollama's older word for model; looked at in that dialect only */
     API_MEMBER_COUNT,
 };
@@ -68,6 +97,7 @@ struct api_request {
     /* For api/edit.h. */
     struct api_request_member members[API_MEMBER_COUNT];
     struct span multipart_model; /* multipart: the content of the form field `model` */
+    struct span multipart_file;  /* multipart: the content of the part `file` */
     size_t member_count;         /* members of the object */
     size_t object_open;          /* offset just after '{' */
     uint32_t key_count;

@@ -204,9 +204,21 @@ static bool parse_body(struct gateway_request *r)
     return false;
 }
 
+static bool read_demand(struct gateway_request *r)
+{
+    struct api_error error;
+    if (api_demand_read(&r->route, r->api, &r->demand, &error) == 0)
+        return true;
+    struct api_error *e = request_error(r);
+    if (e)
+        *e = error;
+    return false;
+}
+
 bool request_identify(struct gateway_request *r)
 {
-    if (!parse_accept(r) || !parse_body(r) || !find_service(r) || !check_kind(r))
+    if (!parse_accept(r) || !parse_body(r) || !read_demand(r) || !find_service(r) ||
+        !check_kind(r))
         return false;
     r->streamed = r->api->stream && r->route.framing != API_FRAMING_NONE;
     r->wants_progress = r->api->return_progress;

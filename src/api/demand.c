@@ -1,0 +1,376 @@
+/*
+ * Reads sizes and counts text where api/request.c noted that they stand. Pure; any thread.
+ */
+#include "api/demand.h"
+
+#include "api/demand_walk.h"
+
+#include <errno.h>
+
+enum { SHOWN_MAX = 40, MS_PER_S = 1000 };
+
+struct reader {
+    const struct api_route *route;
+    const struct api_request *request;
+    struct api_demand *demand;
+    struct api_error *error;
+    bool failed;
+    bool output_open; /* one of the bounds says "until the end" */
+    unsigned seen_num_ctx, seen_num_predict;
+};
+
+static void add(uint64_t *sum, uint64_t n)
+{
+    *sum = *sum > UINT64_MAX - n ? UINT64_MAX : *sum + n;
+}
+
+static void fail_value(struct reader *r, const char *name, struct span value, const char *what)
+{
+    if (r->failed)
+        return;
+    r->failed = true;
+    size_t line, column;
+    size_t offset = (size_t)(value.ptr - r->request->body.ptr);
+    json_scan_locate(r->request->body, offset, &line, &column);
+    bool cut = value.len > SHOWN_MAX;
+    size_t shown = cut ? SHOWN_MAX : value.len;
+    while (cut && shown > 0 && ((unsigned char)value.ptr[shown] & 0xC0) == 0x80)
+        shown--; /* not inside a character */
+    api_error_bad_member(r->error, name,
+                         "'%s' is %.*s%s, but must be %s (line %zu, column %zu, byte %zu). No "
+                         "worker was asked.",
+                         name, (int)shown, value.ptr, cut ? "…" : "", what, line, column, offset);
+}
+
+/* Whole numbers: digits, a minus sign, and zeros behind a point. False: something else. */
+static bool parse_whole(struct span v, bool *ret_negative, uint64_t *ret_value)
+{
+    size_t i = 0;
+    uint64_t n = 0;
+    bool negative = v.len > 0 && v.ptr[0] == '-';
+    if (negative)
+        i++;
+    for (; i < v.len && v.ptr[i] >= '0' && v.ptr[i] <= '9'; i++)
+        n = n > API_DEMAND_TOKENS_MAX ? n : n * 10 + (uint64_t)(v.ptr[i] - '0');
+    if (i < v.len && v.ptr[i] == '.')
+        for (i++; i < v.len && v.ptr[i] == '0';)
+            i++;
+    *ret_negative = negative && n > 0;
+    *ret_value = n;
+    return i == v.len;
+}
+
+#define SIZE_WORDS "a whole number of tokens from 0 to 2147483648"
+static const char *const size_words[] = {
+    SIZE_WORDS,
+    SIZE_WORDS " or -1 (until the end)",
+    SIZE_WORDS ", -1 (until the end) or -2 (until the context is full)",
+};
+
+/* `open`: the smallest negative number that has a meaning, as a count: 0, 1 or 2. */
+static bool read_size(struct reader *r, const char *name, struct span value, enum json_kind kind,
+                      unsigned open, bool *ret_open, uint64_t *ret_size)
+{
+    if (kind == JSON_KIND_NONE || kind == JSON_KIND_NULL)
+        return false;
+    bool negative;
+    uint64_t n;
+    if (kind != JSON_KIND_NUMBER || !parse_whole(value, &negative, &n) ||
+        n > (negative ? open : API_DEMAND_TOKENS_MAX)) {
+        fail_value(r, name, value, size_words[open]);
+        return false;
+    }
+    *ret_open = negative;
+    *ret_size = negative ? 0 : n;
+    return true;
+}
+
+static void read_output(struct reader *r, const char *name, struct span value, enum json_kind kind,
+                        unsigned open)
+{
+    bool is_open;
+    uint64_t n;
+    if (!read_size(r, name, value, kind, open, &is_open, &n))
+        return;
+    r->output_open |= is_open;
+    r->demand->output_given = true;
+    if (n > r->demand->output_tokens)
+        r->demand->output_tokens = n;
+}
+
+static void on_option(void *ctx, const struct json_member *m)
+{
+    struct reader *r = ctx;
+    char text[32];
+    struct span key = m->key;
+    if (m->key_has_escape) {
+        if (json_scan_get_string((struct span){key.ptr - 1, key.len + 2}, text, sizeof(text)) < 0)
+            return;
+        key = span_from_str(text);
+    }
+    if (span_equals_str(key, "num_ctx")) {
+        bool open;
+        if (r->seen_num_ctx++ > 0)
+            fail_value(r, "options.num_ctx", m->value, "given once");
+        r->demand->context_given = read_size(r, "options.num_ctx", m->value, m->kind, 0, &open,
+                                             &r->demand->context_tokens);
+    } else if (span_equals_str(key, "num_predict")) {
+        if (r->seen_num_predict++ > 0)
+            fail_value(r, "options.num_predict", m->value, "given once");
+        read_output(r, "options.num_predict", m->value, m->kind, 2);
+    }
+}
+
+static void read_options(struct reader *r)
+{
+    const struct api_request_member *m = &r->request->members[API_MEMBER_OPTIONS];
+    enum json_kind kind;
+    if (r->route->dialect != API_DIALECT_OLLAMA || m->kind == JSON_KIND_NONE ||
+        m->kind == JSON_KIND_NULL)
+        return;
+    if (m->kind != JSON_KIND_OBJECT)
+        fail_value(r, "options", m->value, "an object");
+    else
+        (void)json_scan(m->value, on_option, r, &kind, NULL); /* validated with the body */
+}
+
+static void read_sizes(struct reader *r)
+{
+    static const struct {
+        enum api_member member;
+        const char *name;
+        unsigned open;
+    } bounds[] = {
+        {API_MEMBER_MAX_TOKENS, "max_tokens", 1},
+        {API_MEMBER_MAX_COMPLETION_TOKENS, "max_completion_tokens", 1},
+        {API_MEMBER_MAX_OUTPUT_TOKENS, "max_output_tokens", 1},
+        {API_MEMBER_N_PREDICT, "n_predict", 2},
+    };
+    if (r->route->dialect != API_DIALECT_OLLAMA)
+        for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++) {
+            const struct api_request_member *m = &r->request->members[bounds[i].member];
+            unsigned open = r->route->dialect == API_DIALECT_ANTHROPIC ? 0 : bounds[i].open;
+            read_output(r, bounds[i].name, m->value, m->kind, open);
+        }
+    read_options(r);
+    if (r->output_open) {
+        r->demand->output_given = false;
+        r->demand->output_tokens = 0;
+    }
+}
+
+/* "1h30m", "-1", "300": sign, then numbers with units, as Go's time.ParseDuration. */
+static bool parse_duration(struct span s, bool *ret_negative, double *ret_ms)
+{
+    static const struct {
+        struct span unit;
+        double ms;
+    } units[] = {{SPAN_LIT("ms"), 1},    {SPAN_LIT("us"), 1e-3}, {SPAN_LIT("ns"), 1e-6},
+                 {SPAN_LIT("h"), 3.6e6}, {SPAN_LIT("m"), 6e4},   {SPAN_LIT("s"), 1e3}};
+    size_t i = s.len > 0 && (s.ptr[0] == '-' || s.ptr[0] == '+');
+    *ret_negative = i == 1 && s.ptr[0] == '-';
+    *ret_ms = 0;
+    if (i == s.len)
+        return false;
+    while (i < s.len) {
+        double n = 0;
+        double scale = 1;
+        bool point = false;
+        size_t digits = 0;
+        for (; i < s.len && (s.ptr[i] == '.' || (s.ptr[i] >= '0' && s.ptr[i] <= '9')); i++) {
+            if (s.ptr[i] == '.') {
+                if (point)
+                    return false;
+                point = true;
+                continue;
+            }
+            digits++;
+            n = n * 10 + (s.ptr[i] - '0');
+            scale *= point ? 10 : 1;
+        }
+        if (digits == 0)
+            return false;
+        double ms = i == s.len ? 1e3 : 0; /* no unit: seconds */
+        struct span rest = {s.ptr + i, s.len - i};
+        for (size_t k = 0; ms == 0 && k < sizeof(units) / sizeof(units[0]); k++)
+            if (span_starts_with(rest, units[k].unit)) {
+                ms = units[k].ms;
+                i += units[k].unit.len;
+            }
+        if (ms == 0)
+            return false;
+        *ret_ms += n / scale * ms;
+    }
+    return true;
+}
+
+static void read_keep_alive(struct reader *r)
+{
+    const struct api_request_member *m = &r->request->members[API_MEMBER_KEEP_ALIVE];
+    if (r->route->dialect != API_DIALECT_OLLAMA || m->kind == JSON_KIND_NONE ||
+        m->kind == JSON_KIND_NULL)
+        return;
+    struct span s = m->value;
+    if (m->kind == JSON_KIND_STRING)
+        s = (struct span){s.ptr + 1, s.len - 2};
+    bool negative = false;
+    double ms = 0;
+    bool ok = (m->kind == JSON_KIND_STRING || m->kind == JSON_KIND_NUMBER) && s.len <= SHOWN_MAX &&
+              parse_duration(s, &negative, &ms);
+    if (!ok) {
+        fail_value(r, "keep_alive", m->value, "seconds, or a duration like \"5m\"");
+        return;
+    }
+    r->demand->keep_alive_given = true;
+    /* Ollama: below zero is forever; what is longer than its clock (292 years) is no less. */
+    r->demand->keep_alive_forever = (negative && ms > 0) || ms > 9.2e12;
+    r->demand->keep_alive_ms = r->demand->keep_alive_forever ? 0 : (uint64_t)ms;
+}
+
+static struct demand_walk walk(struct reader *r, enum api_member member, enum demand_walk_mode mode)
+{
+    const struct api_request_member *m = &r->request->members[member];
+    struct demand_walk w = {.mode = mode, .ollama = r->route->dialect == API_DIALECT_OLLAMA};
+    if (m->kind == JSON_KIND_NONE || m->kind == JSON_KIND_NULL)
+        return w;
+    demand_walk(&w, m->value);
+    add(&r->demand->prompt_bytes, w.bytes);
+    r->demand->images += w.images;
+    r->demand->audio_parts += w.audio_parts;
+    return w;
+}
+
+static bool embeds(enum api_operation operation)
+{
+    switch (operation) {
+    case API_OPERATION_EMBEDDINGS:
+    case API_OPERATION_NATIVE_EMBEDDING:
+    case API_OPERATION_OLLAMA_EMBED:
+    case API_OPERATION_OLLAMA_EMBEDDINGS:
+    case API_OPERATION_RERANK: return true;
+    default: return false;
+    }
+}
+
+static void read_inputs(struct reader *r)
+{
+    static const enum api_member texts[] = {API_MEMBER_INPUT, API_MEMBER_CONTENT, API_MEMBER_PROMPT,
+                                            API_MEMBER_DOCUMENTS};
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        struct demand_walk w = walk(r, texts[i], DEMAND_WALK_PROMPT);
+        r->demand->inputs += w.texts;
+        if (w.longest_bytes > r->demand->longest_input_bytes)
+            r->demand->longest_input_bytes = w.longest_bytes;
+    }
+    /* A reranker reads the query with each document. */
+    struct demand_walk query = walk(r, API_MEMBER_QUERY, DEMAND_WALK_PROMPT);
+    add(&r->demand->longest_input_bytes, query.bytes);
+    if (r->demand->inputs > 1)
+        add(&r->demand->prompt_bytes, query.bytes * (r->demand->inputs - 1));
+}
+
+static void read_text(struct reader *r)
+{
+    static const enum api_member as_json[] = {
+        API_MEMBER_TOOLS,  API_MEMBER_FUNCTIONS,   API_MEMBER_RESPONSE_FORMAT,
+        API_MEMBER_FORMAT, API_MEMBER_JSON_SCHEMA, API_MEMBER_CHAT_TEMPLATE_KWARGS,
+        API_MEMBER_TEXT,   API_MEMBER_DOCUMENTS};
+    static const enum api_member plain[] = {
+        API_MEMBER_PROMPT,       API_MEMBER_CONTEXT,       API_MEMBER_SUFFIX,
+        API_MEMBER_TEMPLATE,     API_MEMBER_CHAT_TEMPLATE, API_MEMBER_INSTRUCTIONS,
+        API_MEMBER_INPUT_PREFIX, API_MEMBER_INPUT_SUFFIX,
+    };
+    struct demand_walk w = walk(r, API_MEMBER_MESSAGES, DEMAND_WALK_MESSAGES);
+    r->demand->messages = w.elements;
+    if (r->route->operation == API_OPERATION_RESPONSES)
+        r->demand->messages += walk(r, API_MEMBER_INPUT, DEMAND_WALK_MESSAGES).elements;
+    walk(r, API_MEMBER_SYSTEM, DEMAND_WALK_MESSAGES);
+    walk(r, API_MEMBER_INPUT_EXTRA, DEMAND_WALK_MESSAGES);
+    for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++)
+        walk(r, plain[i], DEMAND_WALK_PROMPT);
+    for (size_t i = 0; i < sizeof(as_json) / sizeof(as_json[0]); i++)
+        walk(r, as_json[i], DEMAND_WALK_JSON);
+    /* Ollama's pictures of a prompt: their number, not their bytes. */
+    const struct api_request_member *images = &r->request->members[API_MEMBER_IMAGES];
+    if (images->kind == JSON_KIND_ARRAY) {
+        struct demand_walk count = {.mode = DEMAND_WALK_PROMPT};
+        demand_walk(&count, images->value);
+        r->demand->images += count.elements;
+    }
+}
+
+static uint32_t little_endian(const char *p)
+{
+    const unsigned char *b = (const unsigned char *)p;
+    return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+}
+
+/* RIFF: chunks of id, length, content, padded to even lengths. 0 when it cannot be read. */
+static uint64_t wav_ms(struct span file)
+{
+    uint64_t bytes_per_s = 0;
+    for (size_t at = 12; file.len - at >= 8;) {
+        const char *chunk = file.ptr + at;
+        uint64_t length = little_endian(chunk + 4);
+        uint64_t left = file.len - at - 8;
+        if (memcmp(chunk, "fmt ", 4) == 0 && length >= 16 && left >= 16)
+            bytes_per_s = little_endian(chunk + 16);
+        if (memcmp(chunk, "data", 4) == 0) {
+            uint64_t data = length < left ? length : left; /* streams write 2^32-1 */
+            return bytes_per_s ? (data * MS_PER_S + bytes_per_s - 1) / bytes_per_s : 0;
+        }
+        length += length & 1;
+        if (length > left)
+            return 0;
+        at += 8 + (size_t)length;
+    }
+    return 0;
+}
+
+static void read_audio(struct reader *r)
+{
+    struct span file = r->request->multipart_file;
+    r->demand->audio_bytes = file.len;
+    if (file.len < 12)
+        return;
+    const unsigned char *b = (const unsigned char *)file.ptr;
+    if (memcmp(b, "RIFF", 4) == 0 && memcmp(b + 8, "WAVE", 4) == 0)
+        r->demand->audio_ms = wav_ms(file);
+    else if (memcmp(b, "ID3", 3) == 0 || (b[0] == 0xFF && (b[1] & 0xE0) == 0xE0))
+        r->demand->audio_ms = file.len; /* MP3 begins at 8 kbit/s: a byte a millisecond */
+}
+
+int api_demand_read(const struct api_route *route, const struct api_request *request,
+                    struct api_demand *ret, struct api_error *ret_error)
+{
+    struct api_demand demand = {0};
+    struct reader r = {.route = route, .request = request, .demand = &demand, .error = ret_error};
+    if (request->body_kind == API_BODY_MULTIPART) {
+        read_audio(&r);
+    } else if (request->body_kind == API_BODY_JSON && embeds(route->operation)) {
+        read_sizes(&r);
+        read_keep_alive(&r);
+        if (!r.failed)
+            read_inputs(&r);
+    } else if (request->body_kind == API_BODY_JSON &&
+               (api_operation_generates(route->operation) ||
+                route->operation == API_OPERATION_COUNT_TOKENS)) {
+        read_sizes(&r);
+        read_keep_alive(&r);
+        if (!r.failed)
+            read_text(&r);
+    }
+    if (r.failed)
+        return -EBADMSG;
+    *ret = demand;
+    return 0;
+}
+
+uint64_t api_demand_prompt_tokens_upper(const struct api_demand *demand, uint64_t template_bytes)
+{
+    uint64_t times = (uint64_t)demand->messages + 1;
+    uint64_t sum = template_bytes > UINT64_MAX / times ? UINT64_MAX : template_bytes * times;
+    add(&sum, demand->prompt_bytes);
+    add(&sum, API_DEMAND_EDGE_TOKENS);
+    return sum;
+}
