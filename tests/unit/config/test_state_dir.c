@@ -34,10 +34,10 @@ static void test_order(void **state)
 
     (void)state;
     assert_int_equal(state_dir_find(&config, out, sizeof(out)), -ENOENT);
-    setenv("HOME", "/home/me", 1);
-    found("/home/me/.local/state/failsoft");
-    setenv("XDG_STATE_HOME", "/home/me/state", 1);
-    found("/home/me/state/failsoft");
+    setenv("HOME", "/u/me", 1);
+    found("/u/me/.local/state/failsoft");
+    setenv("XDG_STATE_HOME", "/u/me/state", 1);
+    found("/u/me/state/failsoft");
     setenv("STATE_DIRECTORY", "/var/lib/failsoft:/var/lib/other", 1);
     found("/var/lib/failsoft");
     config.state_dir = chosen;

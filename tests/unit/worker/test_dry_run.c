@@ -276,6 +276,9 @@ static void a_program_that_talks_without_end(void **state)
     (void)state;
     assert_int_equal(ask("yes 'SIM0 1 2 3' | head -n 100000; echo 'Host 1 1 1'", 20000).result,
                      -EPROTO);
+    /* What was kept of it would be an answer. */
+    assert_int_equal(
+        ask("echo 'Host 1 1 1'; yes '' | head -n 5000; echo 'Host 2 2 2'", 20000).result, -EPROTO);
 }
 
 static void cancelled_at_any_time(void **state)
@@ -290,6 +293,8 @@ static void cancelled_at_any_time(void **state)
         assert_int_equal(uv_loop_init(&loop), 0);
         assert_int_equal(dry_run_start(&loop, &o, 10000, &events, &a, &run), 0);
         for (unsigned i = 0; i < turns; i++)
+            uv_run(&loop, UV_RUN_NOWAIT);
+        while (turns == 3 && a.pid == 0) /* until it runs */
             uv_run(&loop, UV_RUN_ONCE);
         dry_run_cancel(run);
         assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
