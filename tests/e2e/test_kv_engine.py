@@ -1,6 +1,8 @@
-"""The KV cache of managed workers, as the real engine reports it and our own arguments explain it."""
+"""The KV cache of managed workers, as the real engine reports it and our own arguments explain it;
+and prompts that the real engine counts before they are admitted."""
 
 import os
+import re
 import signal
 
 import pytest
@@ -51,3 +53,27 @@ def test_a_cache_that_is_shared(managed):
     known = wait_known(managed("--kv-unified"))
     assert (known["kind"], known["tokens"], known["slots"]) == ("unified", 1024, 2)
     assert known["free_tokens"] == 1024
+
+
+def ask(gateway, words):
+    message = "Please repeat: " + "the quick brown fox jumps over the lazy dog " * words
+    return gateway.call("POST", "/v1/chat/completions", {
+        "model": "chat", "messages": [{"role": "user", "content": message}], "max_tokens": 4},
+        timeout=40), len(message)
+
+
+def test_a_prompt_is_counted_by_the_engine_itself(managed):
+    """By its bytes it could be twice as long as the slot: the engine's tokenizer knows better."""
+    gateway = managed(slots=1)
+    wait_known(gateway)
+    reply, length = ask(gateway, 30)
+    assert length > 2 * 512
+    assert reply.status == 200, reply
+    assert 300 < reply.json()["usage"]["prompt_tokens"] < 500
+    # … and that this one is too long, to the token.
+    before = gateway.tiers()["cpu"]["attempts_total"]
+    reply, length = ask(gateway, 60)
+    assert reply.status == 400, reply
+    found = re.search(r"the prompt has (\d+) tokens", reply.json()["error"]["message"])
+    assert found and 512 < int(found[1]) < length / 4, reply
+    assert gateway.tiers()["cpu"]["attempts_total"] == before, "it reached the engine"
