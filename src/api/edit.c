@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { INSERTED_MAX_BYTES = 64 * 1024, KEY_TEXT_MAX = 64 };
+enum { INSERTED_MAX_BYTES = 64 * 1024, KEY_TEXT_MAX = 64, DIGITS_MAX = 21 };
 
 struct editor {
     struct api_edit *edit;
@@ -199,9 +199,132 @@ static void set_defaults(struct editor *e)
             add_fresh(e, e->options->defaults[i].name, e->options->defaults[i].literal);
 }
 
+/* The decimal digits of n, terminated. */
+static const char *digits(uint64_t n, char text[DIGITS_MAX])
+{
+    char *p = text + DIGITS_MAX - 1;
+    *p = '\0';
+    do
+        *--p = (char)('0' + n % 10);
+    while ((n /= 10) > 0);
+    return p;
+}
+
+/* Null stands for absent, but a second member of the name would be a duplicate: replaced too. */
+static bool replace_size(struct editor *e, enum api_member member, uint64_t n)
+{
+    char text[DIGITS_MAX];
+    const struct api_request_member *m = &e->request->members[member];
+    if (m->kind != JSON_KIND_NONE)
+        replace(e, m->value, digits(n, text));
+    return m->kind != JSON_KIND_NONE;
+}
+
+/*
+ * Every member that bounds the answer is set: engines differ in which of them they follow when
+ * there are several.
+ */
+static void set_output(struct editor *e)
+{
+    static const enum api_member bounds[] = {API_MEMBER_MAX_TOKENS,
+                                             API_MEMBER_MAX_COMPLETION_TOKENS,
+                                             API_MEMBER_MAX_OUTPUT_TOKENS, API_MEMBER_N_PREDICT};
+    uint64_t n = e->options->output_tokens;
+    bool found = false;
+    char text[DIGITS_MAX];
+    for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++)
+        found |= replace_size(e, bounds[i], n);
+    if (found)
+        return;
+    enum api_operation operation = e->options->operation;
+    const char *name = "max_tokens";
+    if (operation == API_OPERATION_NATIVE_COMPLETION || operation == API_OPERATION_INFILL)
+        name = "n_predict";
+    else if (operation == API_OPERATION_RESPONSES)
+        name = "max_output_tokens";
+    add_fresh(e, name, digits(n, text));
+}
+
+struct size_search {
+    struct json_member num_ctx, num_predict;
+    unsigned members;
+};
+
+static void on_size(void *ctx, const struct json_member *m)
+{
+    struct size_search *s = ctx;
+    char text[KEY_TEXT_MAX];
+    struct span key = m->key;
+    s->members++;
+    if (m->key_has_escape) {
+        if (json_scan_get_string((struct span){m->key.ptr - 1, m->key.len + 2}, text,
+                                 sizeof(text)) < 0)
+            return;
+        key = span_from_str(text);
+    }
+    if (span_equals_str(key, "num_ctx"))
+        s->num_ctx = *m;
+    else if (span_equals_str(key, "num_predict"))
+        s->num_predict = *m;
+}
+
+/* Replaces one option, or appends it to `missing`. */
+static void set_option(struct editor *e, const struct json_member *old, const char *name,
+                       uint64_t n, struct buf *missing)
+{
+    char text[DIGITS_MAX];
+    if (old->kind != JSON_KIND_NONE)
+        replace(e, old->value, digits(n, text));
+    else
+        note(e, buf_printf(missing, "%s\"%s\":%s", missing->len ? "," : "", name, digits(n, text)));
+}
+
+/* Ollama keeps its sizes in `options`, which may be absent, null or empty. */
+static void set_ollama_sizes(struct editor *e)
+{
+    const struct api_edit_options *o = e->options;
+    const struct api_request_member *m = &e->request->members[API_MEMBER_OPTIONS];
+    struct size_search s = {0};
+    struct buf missing;
+    char text[DIGITS_MAX];
+    enum json_kind kind;
+    if (o->set_keep_alive && !replace_size(e, API_MEMBER_KEEP_ALIVE, o->keep_alive_s))
+        add_fresh(e, "keep_alive", digits(o->keep_alive_s, text));
+    if (!o->set_output && !o->set_context)
+        return;
+    buf_init(&missing, INSERTED_MAX_BYTES);
+    if (m->kind == JSON_KIND_OBJECT)
+        note(e, json_scan(m->value, on_size, &s, &kind, NULL));
+    if (o->set_output)
+        set_option(e, &s.num_predict, "num_predict", o->output_tokens, &missing);
+    if (o->set_context)
+        set_option(e, &s.num_ctx, "num_ctx", o->context_tokens, &missing);
+    if (missing.len > 0 && m->kind == JSON_KIND_OBJECT) {
+        if (s.members > 0)
+            note(e, buf_append(&missing, ",", 1));
+        size_t offset = (size_t)(m->value.ptr - e->request->body.ptr) + 1;
+        add_splice(e, offset, 0, "", buf_span(&missing), false);
+    } else if (missing.len > 0) {
+        note(e, buf_append(&missing, "}", 1));
+        if (m->kind == JSON_KIND_NONE) {
+            add_fresh_name(e, "options");
+            note(e, buf_append(&e->fresh, "{", 1));
+            note(e, buf_append_span(&e->fresh, buf_span(&missing)));
+        } else {
+            size_t offset = (size_t)(m->value.ptr - e->request->body.ptr);
+            add_splice(e, offset, m->value.len, "{", buf_span(&missing), false);
+        }
+    }
+    buf_free(&missing);
+}
+
 static void edit_json(struct editor *e)
 {
     const struct api_edit_options *o = e->options;
+    if (o->dialect == API_DIALECT_OLLAMA)
+        set_ollama_sizes(e);
+    else if (o->set_output)
+        set_output(e);
     if (o->model != NULL)
         set_model(e);
     if (o->stream)

@@ -31,6 +31,15 @@ struct api_edit_options {
     bool stream;          /* set "stream":true */
     bool return_progress; /* set "return_progress":true (llama-server) */
     bool include_usage;   /* set "stream_options":{"include_usage":true}, other options kept */
+    /*
+     * Sizes, each set only when its flag is: the bound of the answer in every member that bounds it
+     * already, else in the dialect's own; Ollama's options.num_ctx and keep_alive (F46
+     * open-webui/open-webui#11003). The latter two only in Ollama's dialect.
+     */
+    bool set_output, set_context, set_keep_alive;
+    uint64_t output_tokens, context_tokens, keep_alive_s;
+    enum api_dialect dialect;     /* of the request's route; needed for the sizes */
+    enum api_operation operation; /* as above */
     const struct api_default *defaults;
     size_t default_count;
 };

@@ -336,9 +336,62 @@ static void test_many_members(void **state)
     free(text);
 }
 
+/* Sizes in the members of each dialect; the result stays JSON, the rest keeps its bytes. */
+static void sizes(void **state)
+{
+    (void)state;
+    const struct api_route ollama = {.operation = API_OPERATION_OLLAMA_CHAT,
+                                     .dialect = API_DIALECT_OLLAMA,
+                                     .body = API_BODY_JSON};
+    const struct api_route native = {.operation = API_OPERATION_NATIVE_COMPLETION,
+                                     .body = API_BODY_JSON};
+    static const struct {
+        char route; /* c: chat, n: native, o: ollama output and context, k: ollama keep_alive */
+        const char *body, *want;
+    } cases[] = {
+        {'c', "{}", "{\"max_tokens\":7}"},
+        {'c', "{\"a\":1}", "{\"max_tokens\":7,\"a\":1}"},
+        {'c', "{\"max_completion_tokens\": 900 }", "{\"max_completion_tokens\": 7 }"},
+        {'c', "{\"max_tokens\":null,\"n_predict\":-1}", "{\"max_tokens\":7,\"n_predict\":7}"},
+        {'n', "{ }", "{\"n_predict\":7 }"},
+        {'n', "{\"max_tokens\":9}", "{\"max_tokens\":7}"},
+        {'o', "{}", "{\"options\":{\"num_predict\":7,\"num_ctx\":4096}}"},
+        {'o', "{\"options\":null}", "{\"options\":{\"num_predict\":7,\"num_ctx\":4096}}"},
+        {'o', "{\"options\":{ }}", "{\"options\":{\"num_predict\":7,\"num_ctx\":4096 }}"},
+        {'o', "{\"options\":{\"seed\":1,\"num_\\u0063tx\":99999}}",
+         "{\"options\":{\"num_predict\":7,\"seed\":1,\"num_\\u0063tx\":4096}}"},
+        {'o', "{\"options\":{\"num_ctx\":1,\"num_predict\":-2}}",
+         "{\"options\":{\"num_ctx\":4096,\"num_predict\":7}}"},
+        {'k', "{\"keep_alive\":-1}", "{\"keep_alive\":300}"},
+        {'k', "{\"keep_alive\":\"24h\",\"a\":[]}", "{\"keep_alive\":300,\"a\":[]}"},
+        {'k', "{\"a\":0}", "{\"keep_alive\":300,\"a\":0}"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct api_route *route = cases[i].route == 'c'   ? &chat
+                                        : cases[i].route == 'n' ? &native
+                                                                : &ollama;
+        struct api_edit_options o = {.dialect = route->dialect,
+                                     .operation = route->operation,
+                                     .set_output = cases[i].route != 'k',
+                                     .set_context = cases[i].route == 'o',
+                                     .set_keep_alive = cases[i].route == 'k',
+                                     .output_tokens = 7,
+                                     .context_tokens = 4096,
+                                     .keep_alive_s = 300};
+        size_t len;
+        char *text = apply(route, span_from_str(cases[i].body), &o, &len);
+        assert_string_equal(text, cases[i].want);
+        yyjson_doc *doc = yyjson_read(text, len, 0);
+        assert_non_null(doc);
+        yyjson_doc_free(doc);
+        free(text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes),
         cmocka_unit_test(test_exact),
         cmocka_unit_test(test_ollama_name),
         cmocka_unit_test(test_form),
