@@ -182,6 +182,19 @@ def test_admission_off_starts_all_the_same(start, machine, model):
     assert adds_up(host(gateway))
 
 
+def test_a_program_by_what_is_declared(start, machine, engine):
+    machine.memory(64 * GIB, 8 * GIB)
+    program = {"name": "cpu", "command": [engine, "--host", "{socket}"], "engine": "generic",
+               "stop_grace": "300ms"}
+    gateway = start({"one": service(program | {"host_memory": "14GiB"}, kind="generic", paths=["/a"]),
+                     "two": service(program | {"host_memory": "2GiB"}, kind="generic", paths=["/b"])})
+    assert is_ready(gateway, "two") and waits(gateway, "needs 14 GiB of the machine", "one")
+    machine.process(gateway.tiers("two")["cpu"]["pid"], 64 * MIB, 64 * MIB)
+    assert eventually(lambda: [c["state"] for c in host(gateway)["claims"]] == ["settled"], 10, 0.1)
+    # It has taken little so far; "at most" is what it may take.
+    assert host(gateway)["claims"][0]["bytes"] == 2 * GIB
+
+
 # --- whose limit
 
 
