@@ -58,24 +58,17 @@ static uint64_t need_bytes(const struct gateway_worker *w)
     return w->host_predicted_bytes + w->host_cache_bytes + device_part(w);
 }
 
-/* The last of the two arguments counts for the engine; see the list of its arguments. */
-static uint64_t cache_cap(const struct worker_options *o)
+static uint64_t bounded(uint64_t bytes)
 {
-    uint64_t mib = o->embeddings ? 0 : o->cache_ram_mib;
-    for (size_t i = 0; i + 1 < o->arg_count; i++) {
-        uint64_t given;
-        if ((strcmp(o->args[i], "--cache-ram") == 0 || strcmp(o->args[i], "-cram") == 0) &&
-            units_parse_u64(o->args[i + 1], &given) == 0)
-            mib = given;
-    }
-    return mib << 20;
+    return bytes < LEDGER_BYTES_MAX ? bytes : LEDGER_BYTES_MAX;
 }
 
-void devices_host_predicted(struct gateway_worker *w, uint64_t upper_bytes, uint64_t expected_bytes)
+void devices_host_predicted(struct gateway_worker *w, uint64_t upper_bytes, uint64_t expected_bytes,
+                            uint64_t cache_bytes)
 {
-    w->host_predicted_bytes = upper_bytes < LEDGER_BYTES_MAX ? upper_bytes : LEDGER_BYTES_MAX;
-    w->host_expected_bytes = expected_bytes < upper_bytes ? expected_bytes : upper_bytes;
-    w->host_cache_bytes = w->worker ? cache_cap(worker_get_options(w->worker)) : 0;
+    w->host_predicted_bytes = bounded(upper_bytes);
+    w->host_expected_bytes = bounded(expected_bytes < upper_bytes ? expected_bytes : upper_bytes);
+    w->host_cache_bytes = bounded(cache_bytes);
 }
 
 /* --- a running worker --- */

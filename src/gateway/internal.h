@@ -362,11 +362,11 @@ bool devices_reload(struct gateway *g, const struct config *config);
  * memory more than they run. With admission off, NORMAL. */
 void devices_host_view(struct gateway *g, struct ledger_view *ret_view);
 enum pressure_level devices_host_pressure(const struct gateway *g);
-/* A new worker, before it is started; what it will take of the machine at most, and once all of it has
- * been touched (0: not known); a change of its state; before it is freed. */
+/* A new worker, before it is started; what it will take of the machine at most, once all of it has been
+ * touched, and in its prompt cache (0: not known); a change of its state; before it is freed. */
 void devices_prepare_worker(struct gateway_worker *w);
-void devices_host_predicted(struct gateway_worker *w, uint64_t upper_bytes,
-                            uint64_t expected_bytes);
+void devices_host_predicted(struct gateway_worker *w, uint64_t upper_bytes, uint64_t expected_bytes,
+                            uint64_t cache_bytes);
 void devices_worker_changed(struct gateway_worker *w, enum worker_state to);
 void devices_worker_gone(struct gateway_worker *w);
 /* May the worker's engine be started: is there room for it? Claims it. False: why says what is missing. */

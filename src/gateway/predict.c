@@ -43,7 +43,7 @@ static void take(struct gateway_worker *w, struct predict_job *job)
     w->predicted_bytes = w->estimate->estimate.device_total.upper_bytes;
     w->need_bytes = w->predicted_bytes;
     devices_host_predicted(w, w->estimate->estimate.host_total.upper_bytes,
-                           w->estimate->estimate.host_total.bytes);
+                           w->estimate->estimate.host_total.bytes, job->source.host_cache_bytes);
     if (w->device[0])
         learn_prepare(w, w->estimate->model_hash, w->estimate->settings_hash,
                       w->estimate->engine_hash, w->predicted_bytes, w->estimate->floor_bytes);
