@@ -3,49 +3,11 @@ is believed. Engines are fakes that speak as vLLM, SGLang, TGI, llama-server and
 
 import pytest
 
-from fake_engines import CHAT, HEAD, FakeLlama, FakeOllama, chat_object, stream
-from fake_upstream import FakeUpstream
+from fake_engines import CHAT, HEAD, FakeLlama, FakeOllama, FakeOpenai, FakeVllm, vllm_metrics
 from rig_config import gateway_config, service, tier
 from rig_gateway import eventually
 
 LONG = {"first_event_timeout": "30s", "stall_timeout": "30s"}
-
-
-def vllm_metrics(usage="0.25", blocks="5080", block_size="16", **labels):
-    more = "".join(f',{name}="{value}"' for name, value in labels.items())
-    return "\n".join([
-        "# HELP vllm:num_requests_running Number of requests in model execution batches.",
-        "# TYPE vllm:num_requests_running gauge",
-        'vllm:num_requests_running{engine="0",model_name="m"} 1.0',
-        'vllm:num_requests_waiting{engine="0",model_name="m"} 0.0',
-        f'vllm:kv_cache_usage_perc{{engine="0",model_name="m"}} {usage}',
-        f'vllm:cache_config_info{{block_size="{block_size}",cache_dtype="auto",engine="0",'
-        f'num_cpu_blocks="None",num_gpu_blocks="{blocks}"{more}}} 1.0', ""])
-
-
-class FakeOpenai(FakeUpstream):
-    """A server of the OpenAI API that answers no page but its list of models."""
-
-    def __init__(self, max_model_len=None, **options):
-        super().__init__(server_name="uvicorn", **options)
-        model = {"id": self.model, "object": "model", "owned_by": "x"}
-        if max_model_len is not None:
-            model["max_model_len"] = max_model_len
-        self.route("/v1/models", {"json": {"object": "list", "data": [model]}})
-        self.route(CHAT, lambda request: stream("Hello") if request.json().get("stream")
-                   else [{"reply": {"json": chat_object(self.model, "Hello")}}])
-
-    def asked(self, path):
-        return self.received(path, method="GET")
-
-
-class FakeVllm(FakeOpenai):
-    def __init__(self, **options):
-        super().__init__(max_model_len=32768, **options)
-        self.say()
-
-    def say(self, **figures):
-        self.route("/metrics", {"text": vllm_metrics(**figures)})
 
 
 @pytest.fixture
@@ -315,3 +277,17 @@ def test_an_engine_that_comes_back_with_another_cache(watch, fakes, hold):
     assert eventually(lambda: not gateway.status()["requests"])
     hold(gateway, fake)
     wait_kv(gateway, tokens=128000)
+
+
+def test_who_waits_for_room_is_woken_by_the_report(watch, fakes):
+    """Others fill the cache: a request waits for it, and goes on as soon as it is seen to be free."""
+    fake = fakes(FakeVllm)
+    gateway = watch(fake)
+    wait_kv(gateway, tokens=81280)
+    fake.say(usage="1.0")
+    wait_kv(gateway, free_tokens=0)
+    client = gateway.start_chat()
+    assert eventually(lambda: gateway.tiers()["gpu"]["waiting"] == 1, 3), gateway.status()
+    assert len(fake.received(CHAT)) == 1
+    fake.say(usage="0.0")
+    assert client.read_reply(timeout=8).status == 200
