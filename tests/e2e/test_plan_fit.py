@@ -251,8 +251,10 @@ def test_without_a_driver_it_is_unknown(nvidia_plan):
     tier = nvidia_plan.tier()
     assert tier["fits"] == "unknown" and nvidia_plan.done.returncode == 1
     assert "nowhere" in tier["why"] or "libnvidia-ml" in tier["why"], tier["why"]
-    # Its owner may vouch for it.
-    nvidia_plan.config["devices"]["gpu0"] |= {"exclusive": "on", "memory": "24GiB"}
+    # Its owner may vouch for it; a size alone says nothing of who else is there.
+    nvidia_plan.config["devices"]["gpu0"] |= {"memory": "24GiB"}
+    assert nvidia_plan.tier()["fits"] == "unknown"
+    nvidia_plan.config["devices"]["gpu0"] |= {"exclusive": "on"}
     assert nvidia_plan.tier()["fits"] == "yes"
     nvidia_plan.config["devices"]["gpu0"] |= {"memory": "200MiB"}
     assert nvidia_plan.tier()["fits"] == "no"

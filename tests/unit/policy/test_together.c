@@ -39,6 +39,17 @@ static void few_are_left_out_rather_than_small_ones(void **state)
     assert_int_equal(together_leave_out(bytes, 4, 15, 0), 15);
 }
 
+static void many_small_ones_come_before_a_large_one(void **state)
+{
+    (void)state;
+    const uint64_t bytes[] = {18, 8, 5, 1};
+    uint32_t sets[4];
+
+    assert_int_equal(together_maximal(bytes, 4, 18, sets, 4), 2);
+    assert_int_equal(sets[0], 14);
+    assert_int_equal(sets[1], 1);
+}
+
 static void nothing_fits_and_everything_fits(void **state)
 {
     (void)state;
@@ -170,6 +181,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_that_do_not_fit_together),
         cmocka_unit_test(few_are_left_out_rather_than_small_ones),
+        cmocka_unit_test(many_small_ones_come_before_a_large_one),
         cmocka_unit_test(nothing_fits_and_everything_fits),
         cmocka_unit_test(sums_do_not_wrap),
         cmocka_unit_test(the_best_are_kept_where_there_is_little_room),
