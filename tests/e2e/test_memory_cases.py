@@ -20,7 +20,7 @@ from rig_gateway import ROOT, eventually
 from rig_gguf import language_model, run
 
 WAIT_S = 9
-SAMPLES = 3  # that must agree before something is said to stay so
+SAMPLES = 3  # that must agree before something is said to stay so; a row may want more
 BASE_MODEL = {"layers": 2, "width": 512, "heads": 8}
 WAITS = r"^(starting: )?(waits|nothing is known|gives the memory)"
 AT_ONCE = 16
@@ -257,9 +257,10 @@ class Runner:
             raise AssertionError(told[-1])
 
     def stays(self, want):
-        """True now, and until three more samples were taken (or 1.6 s: then there are none)."""
-        seen, age, end = 0, None, time.monotonic() + 1.6
-        while seen < SAMPLES and time.monotonic() < end:
+        """True now, and until three more samples were taken (or as long as they would take)."""
+        samples = self.case.row.get("samples", SAMPLES)
+        seen, age, end = 0, None, time.monotonic() + 0.1 + samples / 2
+        while seen < samples and time.monotonic() < end:
             status = self.status()
             told = disagreement(self.case, status, want)
             if told:
@@ -284,6 +285,9 @@ class Runner:
         service, _, on = name.partition("/")
         assert eventually(lambda: self.gateway.tiers(service)[on or "gpu"]["pid"] != pid, WAIT_S,
                           POLL_S)
+
+    def log(self, pattern):
+        self.gateway.wait_log(pattern, WAIT_S)
 
     def give_back(self, for_ms):
         """By hand, as `failsoft yield`; 0 ends it."""

@@ -92,7 +92,11 @@ def is_ready():
     return after != "never" and time.monotonic() - STARTED >= after
 
 
-def answer(path):
+def number_after(flag, otherwise):
+    return int(sys.argv[sys.argv.index(flag) + 1]) if flag in sys.argv else otherwise
+
+
+def answer(path, request=b""):
     """Status and body for a path, or None for silence."""
     if ORDERS.get("html"):
         return 200, "text/html", "<!doctype html>\n<title>Files</title>\n"
@@ -111,6 +115,13 @@ def answer(path):
         return 200, "application/json; charset=utf-8", '{"status":"ok"}'
     if path == "/props":
         return 200, "application/json", '{"default_generation_settings":{},"model_path":"x"}'
+    if path == "/v1/chat/completions/input_tokens":  # a token a word
+        return 200, "application/json", json.dumps({"input_tokens": len(request.split()) + 8})
+    if path == "/slots":
+        slots = number_after("-np", 1)
+        return 200, "application/json", json.dumps([
+            {"id": i, "n_ctx": number_after("-c", 0) // slots, "speculative": False,
+             "is_processing": False} for i in range(slots)])
     if path == "/v1/chat/completions":
         return 200, "application/json", json.dumps({
             "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "fake",
@@ -121,13 +132,13 @@ def answer(path):
 
 
 def read_request(connection):
-    """The path, when head and body are there; None when the peer has left."""
+    """Path and body, when all of it is there; None when the peer has left."""
     got = b""
     while True:
         head, end, body = got.partition(b"\r\n\r\n")
         length = re.search(rb"(?i)content-length: *(\d+)", head)
         if end and len(body) >= (int(length[1]) if length else 0):
-            return head.split(b" ", 2)[1].decode("ascii")
+            return head.split(b" ", 2)[1].decode("ascii"), body
         data = connection.recv(65536)
         if not data:
             return None
@@ -136,10 +147,10 @@ def read_request(connection):
 
 def serve_one(connection):
     with connection:
-        path = read_request(connection)
-        if path is None:
+        request = read_request(connection)
+        if request is None:
             return
-        reply = answer(path)
+        reply = answer(*request)
         if reply is None:
             while connection.recv(4096):
                 pass
