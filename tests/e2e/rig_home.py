@@ -22,7 +22,7 @@ DRAW = """
 import sys
 from PIL import Image, ImageDraw, ImageFont
 lines = sys.argv[2:]
-image = Image.new("RGB", (480, 30 + 80 * len(lines)), "white")
+image = Image.new("RGB", (400, 400), "white")  # the service enlarges the shorter side to 736
 for number, line in enumerate(lines):
     ImageDraw.Draw(image).text((20, 30 + 80 * number), line, fill="black",
                                font=ImageFont.load_default(size=40))

@@ -185,10 +185,11 @@ def test_the_card_is_lost_and_comes_back(gateway, home, card):
         assert transcribe(gateway, recording).json() == before
     finally:
         card.reset()
-    assert eventually(lambda: tier_of(transcribe(gateway, recording)) == "gpu", READY_S, 0.5)
-    assert eventually(lambda: tier_of(read_picture(gateway, picture)) == "gpu", READY_S, 0.5)
-    for ask in (chat, embed):
-        assert eventually(lambda ask=ask: tier_of(ask(gateway)) == "gpu", READY_S, 0.5)
+    assert eventually(lambda: all(gateway.tiers(name)["gpu"]["state"] == "ready" for name in SERVICES),
+                      READY_S, 0.2), [gateway.tiers(name) for name in SERVICES]
+    for ask in (lambda: transcribe(gateway, recording), lambda: read_picture(gateway, picture),
+                lambda: chat(gateway), lambda: embed(gateway)):
+        assert eventually(lambda ask=ask: tier_of(ask()) == "gpu", READY_S, 0.5)
 
 
 def test_who_does_not_fit_waits_and_says_who_holds_the_memory(home, tmp_path):
