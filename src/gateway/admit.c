@@ -19,8 +19,12 @@
 
 enum {
     ADMIT_WHY_BYTES = 320,
-    /* What a chat template adds to one message at most, where the template is not known. */
-    ADMIT_TEMPLATE_BYTES = 4096,
+    /*
+     * What a chat template adds to a message, and once more around them all. Templates are not run
+     * here; those that models come with stay below it, system texts of their own included. One that
+     * does not costs a request that the engine turns away by itself, as too long.
+     */
+    ADMIT_TEMPLATE_BYTES = 512,
     /* No tokenizer makes a token of more bytes on average, save for long runs of one character. */
     ADMIT_LOW_GUESS_BYTES = 16,
 };
@@ -96,10 +100,17 @@ static uint64_t request_max(const struct gateway_tier *tier)
     return most;
 }
 
+/* Its slots share one cache: what one takes, another lacks. */
+static bool shares_cache(const struct gateway_worker *w)
+{
+    return w->kv_known && w->kv.shape.kind != KV_KIND_SLOTS;
+}
+
 /*
- * What counts as the answer's length on this tier. An engine with a context for each request ends an
- * answer at its end by itself, and a client that asks for more than it needs must not lose its fast
- * tier for that: no more than is assumed of everybody counts, and no more than there is room for.
+ * What counts as the answer's length on this tier. llama-server and Ollama end an answer at the end of
+ * the context by themselves, so no more counts than there is room for. Where a request has a cache of
+ * its own, no more counts than is assumed of everybody: a client that asks for more than it needs must
+ * not lose its fast tier for that.
  */
 static uint64_t output_on(const struct gateway_request *r, const struct gateway_tier *tier,
                           uint64_t prompt)
@@ -107,10 +118,10 @@ static uint64_t output_on(const struct gateway_request *r, const struct gateway_
     uint64_t output = output_wanted(r);
     const struct gateway_worker *w = tier->worker;
     uint64_t most = request_max(tier);
-    bool shared = w->kv_known && w->kv.shape.kind != KV_KIND_SLOTS;
-    if (!shared && output > r->service->config->assumed_output_tokens)
+    if (!shares_cache(w) && output > r->service->config->assumed_output_tokens)
         output = r->service->config->assumed_output_tokens;
-    if (!shared && most > prompt && output > most - prompt)
+    bool ends_itself = !w->kv_known || w->kv.shape.kind != KV_KIND_PAGED;
+    if (ends_itself && most > prompt && output > most - prompt)
         output = most - prompt;
     return output;
 }
@@ -304,9 +315,9 @@ bool admit_wants_count(struct gateway_request *r)
         const struct gateway_tier *tier = &r->service->tiers[i];
         uint64_t most = request_max(tier);
         uint64_t need = upper + output_on(r, tier, upper);
-        bool shared = tier->worker->kv_known && tier->worker->kv.shape.kind != KV_KIND_SLOTS;
         matters = !(r->excluded & (1U << i)) && most > 0 &&
-                  (need > most || (shared && need > kv_free_tokens(&tier->worker->kv)));
+                  (need > most ||
+                   (shares_cache(tier->worker) && need > kv_free_tokens(&tier->worker->kv)));
     }
     return matters && find_counter(r) < r->service->tier_count;
 }

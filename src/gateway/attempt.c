@@ -92,6 +92,20 @@ void attempt_mark_output(struct gateway_request *r)
     }
 }
 
+/* What is sent instead of what the client asked for: a shorter answer, a bounded stay in memory. */
+static void limit_sizes(const struct gateway_request *r, const struct config_tier *tier,
+                        struct api_edit_options *options)
+{
+    options->dialect = r->route.dialect;
+    options->operation = r->route.operation;
+    options->set_output = r->max_tokens > 0;
+    options->output_tokens = r->max_tokens;
+    bool longer = r->demand.keep_alive_given && (r->demand.keep_alive_forever ||
+                                                 r->demand.keep_alive_ms > tier->keep_alive_max_ms);
+    options->set_keep_alive = longer && r->route.dialect == API_DIALECT_OLLAMA;
+    options->keep_alive_s = tier->keep_alive_max_ms / 1000;
+}
+
 static int attempt_prepare_body(struct gateway_request *r)
 {
     struct attempt *a = &r->attempt;
@@ -108,6 +122,7 @@ static int attempt_prepare_body(struct gateway_request *r)
         .defaults = tuned ? r->service->sampling : NULL,
         .default_count = tuned ? r->service->sampling_count : 0,
     };
+    limit_sizes(r, tier, &options);
     int error = api_edit_prepare(r->api, &options, &a->edit);
     a->has_edit = error == 0;
     return error;

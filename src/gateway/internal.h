@@ -10,22 +10,7 @@
 #define FAILSOFT_GATEWAY_INTERNAL_H
 
 #include "api/assemble.h"
-#if __has_include("api/demand.h")
 #include "api/demand.h"
-#else /* interim, gone with the first commit of api/demand.h */
-#include <stdbool.h>
-#include <stdint.h>
-struct api_demand {
-    uint64_t prompt_bytes;
-    uint32_t messages, images, audio_parts;
-    uint64_t output_tokens;
-    bool output_given;
-};
-static inline uint64_t api_demand_prompt_tokens_upper(const struct api_demand *d, uint64_t t)
-{
-    return d->prompt_bytes + t;
-}
-#endif
 #include "api/edit.h"
 #include "api/error.h"
 #include "api/event.h"

@@ -194,3 +194,40 @@ class FakeOllama(FakeUpstream):
 
     def _generate(self, request):
         return self._lines(request, "response")
+
+
+def vllm_metrics(usage="0.25", blocks="5080", block_size="16", **labels):
+    more = "".join(f',{name}="{value}"' for name, value in labels.items())
+    return "\n".join([
+        "# HELP vllm:num_requests_running Number of requests in model execution batches.",
+        "# TYPE vllm:num_requests_running gauge",
+        'vllm:num_requests_running{engine="0",model_name="m"} 1.0',
+        'vllm:num_requests_waiting{engine="0",model_name="m"} 0.0',
+        f'vllm:kv_cache_usage_perc{{engine="0",model_name="m"}} {usage}',
+        f'vllm:cache_config_info{{block_size="{block_size}",cache_dtype="auto",engine="0",'
+        f'num_cpu_blocks="None",num_gpu_blocks="{blocks}"{more}}} 1.0', ""])
+
+
+class FakeOpenai(FakeUpstream):
+    """A server of the OpenAI API that answers no page but its list of models."""
+
+    def __init__(self, max_model_len=None, **options):
+        super().__init__(server_name="uvicorn", **options)
+        model = {"id": self.model, "object": "model", "owned_by": "x"}
+        if max_model_len is not None:
+            model["max_model_len"] = max_model_len
+        self.route("/v1/models", {"json": {"object": "list", "data": [model]}})
+        self.route(CHAT, lambda request: stream("Hello") if request.json().get("stream")
+                   else [{"reply": {"json": chat_object(self.model, "Hello")}}])
+
+    def asked(self, path):
+        return self.received(path, method="GET")
+
+
+class FakeVllm(FakeOpenai):
+    def __init__(self, **options):
+        super().__init__(max_model_len=32768, **options)
+        self.say()
+
+    def say(self, **figures):
+        self.route("/metrics", {"text": vllm_metrics(**figures)})
