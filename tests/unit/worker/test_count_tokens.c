@@ -17,9 +17,10 @@ static bool plan_of(enum worker_engine engine, enum kv_report_engine reported, c
     struct api_error error;
 
     assert_true(api_route_find(SPAN_LIT("POST"), span_from_str(path), &route));
-    assert_int_equal(api_request_parse(&route, SPAN_LIT("application/json"), span_from_str(body),
-                                       &request, &error),
-                     0);
+    /* What is refused there never gets here. */
+    if (api_request_parse(&route, SPAN_LIT("application/json"), span_from_str(body), &request,
+                          &error) < 0)
+        return false;
     return count_tokens_plan(engine, reported, route.operation, &request, ret);
 }
 
