@@ -28,7 +28,7 @@ enum {
     PLAN_NAME_BYTES = 64,
     PLAN_WHY_BYTES = 256,
     PLAN_HOLDERS_MAX = 16,
-    PLAN_HINTS_MAX = 6,
+    PLAN_HINTS_MAX = 12,
     PLAN_SETS_MAX = 6,
     PLAN_LOOK_MS = 3000, /* a driver that has not answered by then says nothing */
 };

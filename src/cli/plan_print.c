@@ -297,6 +297,10 @@ static int write_conflict(struct buf *out, const struct plan *p, const struct pl
         add_hint(p, &place->hints[i], true, text);
         r = say(out, 2, "all would fit with %s", text);
     }
+    if (r == 0 && place->hint_count == 0)
+        r = say(out, 2, "no change of one setting of one tier alone makes all of them fit");
+    if (r == 0 && place->foreign_bytes > 0)
+        r = write_holders(out, place);
     return r;
 }
 

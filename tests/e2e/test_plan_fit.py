@@ -265,6 +265,18 @@ def test_impossible_figures_are_unknown(nvidia_plan, nvidia):
     assert nvidia_plan.tier()["fits"] == "unknown"
 
 
+def test_an_integrated_device_is_the_machines_memory(nvidia_plan, nvidia):
+    nvidia_plan.config["devices"]["gpu0"]["integrated"] = "on"
+    tier = nvidia_plan.tier()
+    assert tier["fits"] == "yes"
+    assert tier["need_host_bytes"] == (tier["host"]["total"]["upper_bytes"] + 256 * MiB +
+                                       tier["need_device_bytes"])
+    assert nvidia_plan.place()["integrated"] and "together" not in nvidia_plan.place()
+    assert nvidia_plan.place("host")["planned_bytes"] == tier["need_host_bytes"]
+    nvidia.set(free=100 * MiB)  # the driver's own limit
+    assert (nvidia_plan.tier()["fits"], nvidia_plan.tier()["short_of"]) == ("no", "gpu0")
+
+
 # --- together (F45)
 
 
@@ -302,6 +314,11 @@ def test_f45_two_services_that_overlap(tmp_path, nvidia):
     assert f"all would fit with chat/gpu: context up to {hint['value']}" in text
     plan.config["services"]["chat"]["context"] = hint["value"] + STEP
     assert plan.place()["together"]["all_fit"] is False
+    layers = next(h for h in together["would_fit"] if h["setting"] == "gpu_layers")
+    plan.config["services"]["chat"] |= {"context": 40960, "tiers": [gpu[0] | {
+        "gpu_layers": layers["value"]}]}
+    assert layers["service"] == "chat" and plan.place()["together"]["all_fit"] is True
+    plan.config["services"]["chat"]["tiers"] = gpu
     for context in hint["value"], 8192:
         plan.config["services"]["chat"]["context"] = context
         assert plan.place()["together"]["all_fit"] is True and plan.done.returncode == 0
