@@ -61,7 +61,6 @@ struct plan_place {
     const struct config_device *device; /* NULL: the host */
     bool shared;                        /* a device whose memory is the host's */
     bool known;                         /* else `why` says what is missing */
-    bool by_gateway;                    /* the figures are those of the running gateway's ledger */
     char why[PLAN_WHY_BYTES];
     uint64_t total_bytes, reserve_bytes, foreign_bytes;
     uint64_t claimed_bytes; /* by workers of the running gateway */

@@ -120,7 +120,6 @@ static void take_place(struct plan_place *place, yyjson_val *o, yyjson_val *serv
 
     if (o == NULL)
         return;
-    place->by_gateway = true;
     place->known = strcmp(trust, ledger_trust_name(LEDGER_TRUST_FRESH)) == 0 ||
                    strcmp(trust, ledger_trust_name(LEDGER_TRUST_NONE)) == 0;
     place->shared = yyjson_get_bool(yyjson_obj_get(o, "integrated"));

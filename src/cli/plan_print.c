@@ -314,10 +314,9 @@ static int write_place(struct buf *out, const struct plan *p, const struct plan_
         return say(out, 0, "%s: its memory is the machine's, see host", place->name);
     if (!place->known)
         return say(out, 0, "%s: unknown: %s", place->name, place->why);
-    r = say(out, 0, "%s: %s, of which reserve %s, others %s, for failsoft %s%s", place->name,
+    r = say(out, 0, "%s: %s, of which reserve %s, others %s, for failsoft %s", place->name,
             size_of(place->total_bytes, total), size_of(place->reserve_bytes, reserve),
-            size_of(place->foreign_bytes, foreign), size_of(place->room_bytes, room),
-            place->by_gateway ? " (by the gateway's ledger)" : "");
+            size_of(place->foreign_bytes, foreign), size_of(place->room_bytes, room));
     if (r < 0 || place->load_count == 0)
         return r;
     if (place->load_count > TOGETHER_LOADS_MAX)
@@ -338,7 +337,7 @@ int plan_write_text(struct buf *out, const struct plan *p)
     for (size_t i = 0; r == 0 && i < p->place_count; i++)
         r = write_place(out, p, &p->places[i]);
     if (r == 0 && p->gateway_url[0] != '\0')
-        r = say(out, 0, "the gateway at %s is running; these are the figures of its ledger",
+        r = say(out, 0, "the gateway at %s is running: these are the figures of its ledger",
                 p->gateway_url);
     if (r == 0 && p->gateway_why[0] != '\0')
         r = say(out, 0, "%s", p->gateway_why);

@@ -429,11 +429,29 @@ def test_the_ledger_of_the_running_gateway(nvidia_plan, nvidia, serve):
     # What is loaded is no obstacle to itself: all but 1 MiB of both is there.
     assert place["planned_bytes"] - place["room_bytes"] == MiB
     text = plan.text()
-    assert f"held there: {loaded}/gpu" in text and "by the gateway's ledger" in text
+    assert f"held there: {loaded}/gpu" in text and "the figures of its ledger" in text
 
     del plan.config["services"]["other"]
     found = plan.json()
     assert found["gateway"] == "" and "another configuration" in found["gateway_why"]
+
+
+def test_what_the_gateway_learned_is_found_again(nvidia_plan, nvidia, serve):
+    """Both make the same key of it."""
+    plan = nvidia_plan
+    plan.config |= {"listen": f"127.0.0.1:{free_port()}",
+                    "engine": str(ROOT / "tests/fakes/fake_engine.py")}
+    need = plan.tier()["need_device_bytes"]
+    gateway = serve(plan)
+    assert eventually(lambda: gateway.tiers("chat")["gpu"]["state"] == "ready", 15, 0.1)
+    used = need - 3 * MiB
+    nvidia.set(compute={gateway.tiers("chat")["gpu"]["pid"]: used}, used=used,
+               free=24 * GiB - used)
+    assert eventually(lambda: plan.tier()["learned"]["bytes"] == used, 15, 0.5)
+    tier = plan.tier()
+    assert tier["learned"]["loads"] == 1 and tier["fits"] == "loaded"
+    assert tier["need_device_bytes"] == used  # measured
+    assert "learned: " in plan.text() and "of 1 load;" in plan.text()
 
 
 def test_nobody_answers_like_a_gateway(plan):
