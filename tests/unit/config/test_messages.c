@@ -33,10 +33,10 @@ struct message_case {
 
 /* A tier that runs a program: its command, and what else is said of it. */
 #define PROGRAM(c, more)                                                                           \
-    "services:\n  t: { kind: transcription, tiers: [\n    { name: cpu, command: [" c                \
+    "services:\n  t: { kind: transcription, tiers: [\n    { name: cpu, command: [" c               \
     "], host_memory: 1GiB" more " }] }\n"
 #define PROGRAM_ON(tier, more)                                                                     \
-    "services: { t: { kind: transcription, tiers: [\n"                                            \
+    "services: { t: { kind: transcription, tiers: [\n"                                             \
     "  { name: " tier ", command: [p, '{port}'], host_memory: 1GiB, " more " }] } }\n"
 
 /* clang-format off */
