@@ -126,8 +126,15 @@ static void look_at_workers(struct gateway *g, const struct host_sample *s, uint
         if (pid == 0)
             continue;
         const struct host_process *p = process_of(s, pid);
-        if (!p || out->count == DEVICE_WATCH_MAX) {
+        /* One that was known has ended, and nobody has told us yet: it holds nothing any more. Taken
+         * for one that cannot be looked at, its memory would seem not to come back. */
+        bool ended = !p && w->host_measured_bytes > 0;
+        if ((!p && !ended) || out->count == DEVICE_WATCH_MAX) {
             out->all = false;
+            continue;
+        }
+        if (ended) {
+            out->processes[out->count++] = (struct ledger_process){.pid = (uint32_t)pid};
             continue;
         }
         uint64_t bytes = p->rss_bytes + shared_bytes(w);

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,15 @@ def host(gateway):
 def adds_up(h):
     parts = ("reserve", "foreign", "settled", "unsettled", "releasing", "headroom")
     return sum(h[f"{p}_bytes"] for p in parts) == h["total_bytes"]
+
+
+def samples(gateway, count):
+    """So many samples go by."""
+    for _ in range(count):
+        age = host(gateway)["age_ms"]
+        while (now := host(gateway)["age_ms"]) >= age:
+            age = now
+            time.sleep(0.02)
 
 
 def waits(gateway, words, service="chat", name="cpu"):
@@ -275,8 +285,9 @@ def test_what_a_load_takes_beyond_its_claim_is_not_held_by_others(start, machine
 
 def test_memory_of_an_ended_worker_is_room_again(start, machine, model):
     machine.memory(64 * GIB, 24 * GIB)
-    gateway = start({"chat": of(model(14), cpu_tier(restart={"backoff": "20s", "backoff_max": "20s"})),
-                     "late": of(model(14))})
+    # Whichever starts first, it does not come back at once.
+    slow = cpu_tier(restart={"backoff": "20s", "backoff_max": "20s"})
+    gateway = start({"chat": of(model(14), slow), "late": of(model(14), slow)})
     both = ("chat", "late")
     assert eventually(lambda: sorted(gateway.tiers(s)["cpu"]["state"] for s in both) ==
                       ["ready", "starting"], 10, 0.05)
@@ -284,9 +295,16 @@ def test_memory_of_an_ended_worker_is_room_again(start, machine, model):
     second = next(s for s in both if s != first)
     pid = gateway.tiers(first)["cpu"]["pid"]
     machine.process(pid, 14 * GIB, 300 * MIB)
+    machine.memory(64 * GIB, 24 * GIB - 300 * MIB)
     assert eventually(lambda: [c["state"] for c in host(gateway)["claims"]] == ["settled"], 10, 0.1)
+    # Seen to be gone before its end is known: its memory must not seem to be somebody's.
     (machine.proc / str(pid) / "status").unlink()
+    machine.memory(64 * GIB, 24 * GIB)
+    samples(gateway, 2)
     os.kill(pid, signal.SIGKILL)
+    assert eventually(lambda: gateway.tiers(first)["cpu"]["pid"] == 0, 5, 0.01)
+    samples(gateway, 4)
+    assert host(gateway)["releasing_bytes"] == 0, "taken for memory that does not come back"
     assert is_ready(gateway, second)
     assert eventually(lambda: [c["owner"] for c in host(gateway)["claims"]] == [f"{second}/cpu"],
                       10, 0.1)
