@@ -15,7 +15,7 @@ from rig_gateway import is_sanitized
 from rig_gguf import STRING, Gguf, config_of, pad, run, small_model
 
 MEMORY = 48 << 20   # of the address space; a good file of a kilobyte needs 20 MiB, libraries included
-AT_ONCE = 800       # files in one configuration
+AT_ONCE = 200       # files in one configuration
 TOLD_AT_ONCE = 150  # `check` does not tell more than 200 problems
 
 
