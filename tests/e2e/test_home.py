@@ -112,12 +112,16 @@ def claims(gateway):
 
 
 def test_four_services_share_the_card(gateway):
-    held = claims(gateway)
+    assert eventually(lambda: [claim["state"] for claim in claims(gateway).values()] ==
+                      ["settled"] * len(SERVICES), READY_S, 0.2), claims(gateway)
+    d = gateway.status()["devices"][0]
+    held = {claim["owner"]: claim["bytes"] for claim in d["claims"]}
     assert set(held) == {f"{name}/gpu" for name in SERVICES}
     for name, declared in PROGRAMS.items():
-        assert held[f"{name}/gpu"]["bytes"] == declared
-    d = gateway.status()["devices"][0]
-    assert sum(claim["bytes"] for claim in held.values()) + 128 * 2 ** 20 + d["headroom_bytes"] == \
+        assert held[f"{name}/gpu"] == declared
+    # Nobody else is on this card, and what the four hold is all that is gone from it.
+    assert sum(held.values()) == d["settled_bytes"] and d["reserve_bytes"] == 128 << 20
+    assert d["settled_bytes"] + d["foreign_bytes"] + d["reserve_bytes"] + d["headroom_bytes"] == \
         d["total_bytes"] == 2 << 30
 
 
