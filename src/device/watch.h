@@ -41,7 +41,7 @@ struct free_watch {
 };
 
 #define FREE_WATCH_EVIDENCE_BYTES (64ull << 20)
-#define FREE_WATCH_SAMPLES        6u
+#define FREE_WATCH_SAMPLES        20u /* ten seconds: some drivers show a change late */
 
 /*
  * One fresh sample. `own_bytes` is what our workers hold on the device by their own report (buffer

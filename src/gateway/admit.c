@@ -25,6 +25,8 @@ enum {
      * does not costs a request that the engine turns away by itself, as too long.
      */
     ADMIT_TEMPLATE_BYTES = 512,
+    /* Drivers give memory back within this, mostly; some take several times as long. */
+    ADMIT_RETURN_MS = 2000,
     /* No tokenizer makes a token of more bytes on average, save for long runs of one character. */
     ADMIT_LOW_GUESS_BYTES = 16,
 };
@@ -170,7 +172,8 @@ static void look_at_device(const struct gateway_request *r, const struct gateway
     t->pressure = device_pressure(d);
     if (!t->loaded) {
         t->device_bytes = (struct admission_amount){w->predicted_bytes, w->predicted_bytes};
-        t->memory_back_ms = view->return_in_ms + w->load_ms;
+        uint64_t back_ms = view->return_in_ms;
+        t->memory_back_ms = w->load_ms + (back_ms < ADMIT_RETURN_MS ? back_ms : ADMIT_RETURN_MS);
         return;
     }
     enum learning_use use = use_of(r);

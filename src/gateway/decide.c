@@ -211,6 +211,21 @@ static bool take_first(struct gateway_request *r, uint64_t now_ms)
     return false;
 }
 
+/* Until the worker is there: it is woken when it is, or when it cannot be. */
+static bool wait_for_memory(struct gateway_request *r, unsigned i, uint64_t now_ms)
+{
+    const struct gateway_tier *tier = &r->service->tiers[i];
+    if (tier->worker->waiting_count >= tier->config->queue.length)
+        return false;
+    if (r->delay_since_ms == 0)
+        r->delay_since_ms = now_ms;
+    uint64_t until_ms = r->delay_since_ms + r->service->config->memory_wait_ms;
+    if (now_ms >= until_ms)
+        return false;
+    wait_on(r, i, REQUEST_WAIT_MEMORY, until_ms, 0);
+    return true;
+}
+
 /* As admission says. False: it refuses; *ret has why. */
 static bool take_admitted(struct gateway_request *r, uint64_t now_ms,
                           struct admission_decision *ret)
@@ -222,13 +237,9 @@ static bool take_admitted(struct gateway_request *r, uint64_t now_ms,
             return false;
         unsigned i = (unsigned)ret->tier;
         const struct gateway_tier *tier = &r->service->tiers[i];
-        if (ret->action == ADMISSION_ACTION_DELAY) {
-            if (tier->worker->waiting_count < tier->config->queue.length) {
-                if (r->delay_since_ms == 0)
-                    r->delay_since_ms = now_ms;
-                wait_on(r, i, REQUEST_WAIT_MEMORY, now_ms + ret->delay_ms, 0);
+        if (ret->action == ADMISSION_ACTION_DELAY || !gateway_worker_may_serve(tier->worker)) {
+            if (wait_for_memory(r, i, now_ms))
                 return true;
-            }
         } else {
             r->max_tokens = ret->max_tokens;
             if (take_tier(r, i, now_ms))

@@ -20,7 +20,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEVICES_MAX_PROCESSES = 64 };
+enum {
+    DEVICES_MAX_PROCESSES = 64,
+    /* As long as a worker's restart waits for the memory of the last process (worker_options): some
+     * drivers take more than five seconds (F38). */
+    DEVICES_RELEASE_MS = 15000,
+};
 
 struct gateway_device *device_find(struct gateway *g, const char *name)
 {
@@ -115,7 +120,7 @@ static void on_sample(void *ctx, const struct device_sample *sample)
     }
     if (d->shared)
         return; /* its figures come with the host's */
-    if (!bad) {
+    if (!bad && device_moves(d, sample)) {
         struct ledger_process processes[DEVICES_MAX_PROCESSES];
         struct ledger_sample figures;
         to_ledger(d, sample, processes, &figures);
@@ -182,6 +187,7 @@ static int add_device(struct gateway *g, const struct config_device *c)
     struct ledger_settings settings = ledger_settings_default();
     settings.reserve_bytes = c->reserve_bytes;
     settings.declared_bytes = c->memory_bytes;
+    settings.release_ms = DEVICES_RELEASE_MS;
     d->shared = c->integrated == CONFIG_SWITCH_ON;
     d->takes_host_flag = c->integrated != CONFIG_SWITCH_OFF;
     d->exclusive = c->exclusive == CONFIG_SWITCH_ON;
@@ -203,8 +209,8 @@ int devices_start(struct gateway *g, const struct config *config)
     }
     device_host_init(g, config);
     if (r == 0) {
-        static const struct device_monitor_calls calls = {.on_sample = on_sample,
-                                                          .on_host = device_host_sampled};
+        static const struct device_monitor_calls calls = {
+            .on_sample = on_sample, .on_event = device_on_event, .on_host = device_host_sampled};
         struct device_monitor_options options;
         device_monitor_options_init(&options);
         options.devices = specs;
@@ -222,6 +228,8 @@ void devices_stop(struct gateway *g)
 {
     device_monitor_destroy(g->monitor);
     g->monitor = NULL;
+    LIST_FOR_EACH(node, &g->workers)
+    LIST_ENTRY(node, struct gateway_worker, node)->on = NULL;
     LIST_FOR_EACH(node, &g->devices)
     {
         struct gateway_device *d = LIST_ENTRY(node, struct gateway_device, node);
@@ -282,6 +290,7 @@ bool devices_reload(struct gateway *g, const struct config *config)
 void devices_prepare_worker(struct gateway_worker *w)
 {
     struct gateway_device *d = device_find(w->gateway, w->device);
+    w->on = d;
     w->claim = LEDGER_CLAIM_NONE;
     w->host_claim = LEDGER_CLAIM_NONE;
     comeback_init(&w->comeback, 0, d ? d->back_after_ms : 0);

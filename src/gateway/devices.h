@@ -3,6 +3,7 @@
  *
  *   devices.c         life, samples, events
  *   device_claims.c   who holds what: claim, settle, release; the gate before a start
+ *   device_events.c   Xids, sleep, drivers that hang, free memory that never moves
  *   device_yield.c    giving memory back under pressure or by hand, and coming back
  *   device_host.c     the machine's memory: samples, pressure; device_host_claims.c: who holds it
  *   device_show.c     for the status pages
@@ -18,6 +19,13 @@ struct gateway_device *device_pool(struct gateway_device *d);
 enum pressure_level device_pressure(const struct gateway_device *d);
 /* A worker that failsoft runs on this device. */
 bool device_has_worker(const struct gateway_device *d, const struct gateway_worker *w);
+
+/* --- device_events.c --- */
+
+/* For the monitor; ctx is the gateway. */
+void device_on_event(void *ctx, const char *device, const struct device_event *event);
+/* Whether free memory moves when that of our workers does; at every good sample. */
+bool device_moves(struct gateway_device *d, const struct device_sample *sample);
 
 /* --- device_claims.c --- */
 

@@ -19,6 +19,7 @@
 #include "base/list.h"
 #include "config/config.h"
 #include "device/monitor.h"
+#include "device/watch.h"
 #include "gateway/decisions.h"
 #include "gateway/device_learn.h"
 #include "gateway/gateway.h"
@@ -60,6 +61,8 @@ struct gateway_device {
     struct ledger_claim claims[GATEWAY_DEVICE_CLAIMS];
     struct pressure pressure;
     uint64_t back_after_ms;
+    bool hung; /* a call to its driver does not come back */
+    struct free_watch free_watch;
     uint64_t since_ms;        /* watched since */
     uint64_t yield_until_ms;  /* by hand; 0: not */
     char why[DEVICE_WHY_MAX]; /* what telemetry has to say; "" when all is well */
@@ -85,7 +88,9 @@ struct gateway_worker {
     struct worker *worker; /* NULL once destroyed */
     char *service;
     char *tier;
-    char *device;   /* "" when none */
+    char *device; /* "" when none */
+    struct gateway_device
+        *on;        /* that device; NULL: none, or not in the configuration at the start */
     uint32_t slots; /* 0: no limit known */
     struct availability availability;
     struct fault log_fault; /* the last fault that the engine's own log told */
@@ -330,6 +335,8 @@ void gateway_worker_explain(const struct gateway_worker *w, char *out, size_t ou
 void gateway_worker_explain_short(const struct gateway_worker *w, char *out, size_t out_size);
 /* Applies a classified fault: counters, availability, whole-device faults, restarts. */
 void gateway_worker_fault(struct gateway_worker *w, uint64_t owner, const struct fault *fault);
+/* Suspends it at once for a reason that no request of its own met; a managed one may be started anew. */
+void gateway_worker_suspend(struct gateway_worker *w, const char *why, bool restart);
 
 /* devices.c and device_*.c: telemetry, ledgers, pressure, and what follows for workers. */
 int devices_start(struct gateway *g, const struct config *config);

@@ -196,7 +196,7 @@ bool gateway_worker_has_room(const struct gateway_worker *w)
 
 bool gateway_worker_may_serve(const struct gateway_worker *w)
 {
-    return w->worker && !w->yielded && worker_is_usable(w->worker) &&
+    return w->worker && !w->yielded && !(w->on && w->on->hung) && worker_is_usable(w->worker) &&
            availability_ask(&w->availability, uv_now(w->gateway->loop)) != AVAILABILITY_VERDICT_NO;
 }
 
@@ -236,6 +236,10 @@ void gateway_worker_explain(const struct gateway_worker *w, char *out, size_t ou
         snprintf(out, out_size, "%s%s%s", worker_state_name(state), why[0] ? ": " : "", why);
         return;
     }
+    if (w->on && w->on->hung) {
+        snprintf(out, out_size, "the driver of %s does not answer", w->on->name);
+        return;
+    }
     switch (availability_ask(&w->availability, now_ms)) {
     case AVAILABILITY_VERDICT_NO:
         if (w->availability.state == AVAILABILITY_STATE_PROBING)
@@ -261,22 +265,28 @@ void gateway_worker_explain_short(const struct gateway_worker *w, char *out, siz
                  w->short_context, worker_get_options(w->worker)->context_tokens);
 }
 
+void gateway_worker_suspend(struct gateway_worker *w, const char *why, bool restart)
+{
+    /* 0 is nobody's id: it can never end a probe that is under way. */
+    if (!availability_fault(&w->availability, 0, true, uv_now(w->gateway->loop)))
+        return;
+    recheck_worker_suspended(w);
+    snprintf(w->fault_text, sizeof(w->fault_text), "%s", why);
+    if (restart && w->worker && worker_is_managed(w->worker))
+        worker_recycle(w->worker, w->fault_text, true);
+    gateway_worker_pump(w);
+}
+
 static void suspend_device(struct gateway_worker *from, const struct fault *fault)
 {
     struct gateway *g = from->gateway;
+    char why[sizeof(from->fault_text)];
+    snprintf(why, sizeof(why), "%s (seen by %s/%s)", fault->reason, from->service, from->tier);
     LIST_FOR_EACH(node, &g->workers)
     {
         struct gateway_worker *w = LIST_ENTRY(node, struct gateway_worker, node);
-        if (w == from || w->device[0] == '\0' || strcmp(w->device, from->device) != 0)
-            continue;
-        /* 0 is nobody's id: it can never end a probe that is under way. */
-        if (availability_fault(&w->availability, 0, true, uv_now(g->loop))) {
-            recheck_worker_suspended(w);
-            snprintf(w->fault_text, sizeof(w->fault_text), "%s (seen by %s/%s)", fault->reason,
-                     from->service, from->tier);
-            if (w->worker && worker_is_managed(w->worker))
-                worker_recycle(w->worker, w->fault_text, true);
-        }
+        if (w != from && w->device[0] != '\0' && strcmp(w->device, from->device) == 0)
+            gateway_worker_suspend(w, why, true);
     }
 }
 
