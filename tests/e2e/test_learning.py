@@ -174,19 +174,32 @@ def test_a_worker_whose_memory_creeps_up_is_recycled_when_idle(start, card):
         ask(gateway, text)
         assert eventually(lambda: memory(gateway)["measured_bytes"] > held, 5, 0.1)
 
-    grow("1MiB", "one " * 30)
-    # The first requests make what is made when it is first needed: what stays then is the baseline.
     pause(gateway)
-    grow("12MiB", "two " * 30)  # about 400 MiB: over what a worker may grow
+    # The first requests make what is made when it is first needed: what stays then is the baseline.
+    grow("5MiB", "one " * 80)  # 320 MiB for a batch of 64: more than it may grow afterwards
+    pause(gateway)
+    grow("6MiB", "two " * 80)
+    pause(gateway)
+    assert gpu(gateway)["recycles"] == 0
+    grow("10MiB", "three " * 80)
     pause(gateway)
     assert gpu(gateway)["recycles"] == 0 and gpu(gateway)["pid"] == pid
-    grow("16MiB", "three " * 30)
+    grow("12MiB", "four " * 80)
     assert eventually(lambda: gpu(gateway)["recycles"] == 1, 10, 0.05)
     gateway.wait_log("its memory grew by .* since it was loaded and stays so: recycled when idle")
     card.set(workspace="0")
     assert eventually(lambda: gpu(gateway)["state"] == "ready" and gpu(gateway)["pid"] != pid,
                       READY_S, 0.1)
-    assert ask(gateway, "Four.").tier == "gpu"
+    # What grew beyond its claims counts as somebody else's, as a peak, for a while.
+    assert eventually(lambda: ask(gateway, "Hello.").tier == "gpu", READY_S, 0.5)
+    # It goes on leaking: that is shown, but it is not recycled all the time.
+    again = gpu(gateway)["pid"]
+    for per_token, text in (("5MiB", "five "), ("10MiB", "six "), ("12MiB", "seven ")):
+        grow(per_token, text * 80)
+        pause(gateway)
+    assert eventually(lambda: "its memory grew by" in gpu(gateway)["reason"], 10, 0.05)
+    pause(gateway)
+    assert gpu(gateway)["recycles"] == 1 and gpu(gateway)["pid"] == again
     assert gateway.metrics()['failsoft_worker_recycles_total{service="chat",tier="gpu"}'] == 1
     assert gateway.service()["failed"] == 0
 
