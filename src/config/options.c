@@ -93,13 +93,13 @@ const struct config_option config_options[] = {
      .help = "Clients at a time; above: 503. `auto`: from the limit on open files."},
 
     {HOST("reserve", BYTES), AT(config, host_reserve_bytes), .fallback = "auto",
-     .shown = "`auto`: the larger of 512MiB and 5 %", BOUNDS(0, GIB(1024)), .flags = OPTION_AUTO,
+     .shown = "`auto`: the larger of 512MiB and 5 %", BOUNDS(1, GIB(1024)), .flags = OPTION_AUTO,
      .help = "Memory of the machine that workers are never planned with."},
 
     {DEVICE("kind", WORD), AT(config_device, kind), .words = option_device_kinds,
      .flags = OPTION_REQUIRED, .help = "`sim` is the simulated accelerator."},
     {DEVICE("reserve", BYTES), AT(config_device, reserve_bytes), .fallback = "auto",
-     .shown = "`auto`: the larger of 512MiB and 5 %", BOUNDS(0, GIB(1024)), .flags = OPTION_AUTO,
+     .shown = "`auto`: the larger of 512MiB and 5 %", BOUNDS(1, GIB(1024)), .flags = OPTION_AUTO,
      .help = "Memory of the device that is never planned with."},
     {DEVICE("back_after", DURATION), AT(config_device, back_after_ms), .fallback = "10s",
      BOUNDS(100, 24 * HOUR),
