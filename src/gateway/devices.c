@@ -135,7 +135,11 @@ static void on_sample(void *ctx, const struct device_sample *sample)
         .foreign_bytes = view.foreign_bytes,
         .trusted = view.trust == LEDGER_TRUST_FRESH,
     };
-    enum pressure_level level = pressure_update(&d->pressure, &facts, now_ms);
+    /* Before it has told anything it has no pressure: of a total of nothing, all of the reserve is
+     * missing, and of a device without telemetry it would be for good. */
+    enum pressure_level level = before;
+    if (d->ledger.sampled)
+        level = pressure_update(&d->pressure, &facts, now_ms);
     if (level != before)
         log_info("device", "%s: pressure %s -> %s", d->name, pressure_level_name(before),
                  pressure_level_name(level));
