@@ -70,6 +70,12 @@ static enum learning_use use_of(const struct gateway_request *r)
     return length_is_open(r) ? LEARNING_USE_IMAGE : LEARNING_USE_TEXT;
 }
 
+/* Bytes of the text that has to fit into one context: texts of a batch are read one by one. */
+static uint64_t prompt_bytes(const struct gateway_request *r)
+{
+    return r->demand.inputs > 0 ? r->demand.longest_input_bytes : r->demand.prompt_bytes;
+}
+
 /* What the engine's buffers grow with; never 0, so that a worker which has answered nothing may grow. */
 static uint64_t size_of(const struct gateway_request *r)
 {
@@ -80,7 +86,9 @@ static uint64_t prompt_upper(const struct gateway_request *r)
 {
     if (r->prompt_exact)
         return r->prompt_tokens;
-    return api_demand_prompt_tokens_upper(&r->demand, ADMIT_TEMPLATE_BYTES);
+    struct api_demand one = r->demand;
+    one.prompt_bytes = prompt_bytes(r);
+    return api_demand_prompt_tokens_upper(&one, ADMIT_TEMPLATE_BYTES);
 }
 
 static uint64_t output_wanted(const struct gateway_request *r)
@@ -182,6 +190,16 @@ static void look_at_device(const struct gateway_request *r, const struct gateway
     t->may_grow = w->answered_bytes[use] < size_of(r);
 }
 
+/* A worker on the machine itself: under critical pressure there it is given nothing new (F124). */
+static void look_at_host(const struct gateway_request *r, const struct gateway_worker *w,
+                         struct admission_tier *t, struct ledger_view *view)
+{
+    if (w->device[0] != '\0' || !worker_is_managed(w->worker) || !t->loaded)
+        return;
+    t->host = view;
+    t->pressure = devices_host_pressure(r->gateway);
+}
+
 static void look_at_tier(const struct gateway_request *r, unsigned i, uint32_t passed,
                          struct admit_room *room)
 {
@@ -204,6 +222,7 @@ static void look_at_tier(const struct gateway_request *r, unsigned i, uint32_t p
         return;
     }
     look_at_device(r, w, t, &room->devices[i]);
+    look_at_host(r, w, t, &room->host);
     if (!has_tokens(r))
         return;
     t->kv_request_max = request_max(tier);
@@ -227,6 +246,7 @@ static void fill_facts(const struct gateway_request *r, uint32_t passed, struct 
         .delay_max_ms = s->memory_wait_ms,
         .delayed_ms = r->delay_since_ms > 0 ? now_ms - r->delay_since_ms : 0,
     };
+    devices_host_view(r->gateway, &room->host);
     for (unsigned i = 0; i < r->service->tier_count; i++)
         look_at_tier(r, i, passed, room);
 }
@@ -284,7 +304,7 @@ void admit_decide(struct gateway_request *r, uint32_t passed, struct admission_d
     *ret = admission_decide(&facts);
     if (ret->too_long && !r->prompt_exact) {
         /* By the bound alone. What surely does not fit is refused here, the rest is the engine's to say. */
-        set_length(r, r->demand.prompt_bytes / ADMIT_LOW_GUESS_BYTES, &facts, &room);
+        set_length(r, prompt_bytes(r) / ADMIT_LOW_GUESS_BYTES, &facts, &room);
         *ret = admission_decide(&facts);
     }
     note_reasons(r, ret);
@@ -417,8 +437,7 @@ static uint64_t longest(const struct gateway_request *r)
 void admit_refuse(const struct gateway_request *r, const struct admission_decision *d,
                   struct api_error *e)
 {
-    uint64_t prompt =
-        r->prompt_exact ? r->prompt_tokens : r->demand.prompt_bytes / ADMIT_LOW_GUESS_BYTES;
+    uint64_t prompt = r->prompt_exact ? r->prompt_tokens : prompt_bytes(r) / ADMIT_LOW_GUESS_BYTES;
     api_error_set(e, 400, "invalid_request_error", "context_length_exceeded",
                   "the prompt has %s%" PRIu64 " tokens, and the longest context of %s is %" PRIu64
                   ", prompt and answer together: %s",

@@ -145,6 +145,21 @@ def test_more_output_than_there_is_context_ends_with_the_context(serve, fakes):
     assert fake.received(CHAT)[0].json()["max_tokens"] == 100000
 
 
+def test_a_batch_of_texts_is_as_long_as_its_longest(start_gateway, fakes):
+    """A hundred texts that each fit are no text of a hundred times the length."""
+    fake = fakes(Llama, context=512)
+    gateway = start_gateway(gateway_config({"embed": service(
+        tier("gpu", fake, engine="auto"), kind="embeddings")}))
+    knows_kv(gateway, model="embed")
+
+    def embed(texts):
+        return gateway.call("POST", "/v1/embeddings", {"model": "embed", "input": texts})
+
+    assert embed(["tree " * 40] * 100).status == 200
+    assert embed(["tree " * 40, "tree " * 2000]).status == 400
+    assert embed(["", "a"]).status == 200
+
+
 # --- the shared cache
 
 
