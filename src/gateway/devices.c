@@ -109,6 +109,8 @@ static void on_sample(void *ctx, const struct device_sample *sample)
         share_with_host(d);
     bool bad = sample->flags & (DEVICE_FLAG_STALE | DEVICE_FLAG_IMPOSSIBLE | DEVICE_FLAG_RESUMED |
                                 DEVICE_FLAG_HUNG);
+    /* One whose driver asks for a reset still has figures: nothing new is to be started by them. */
+    bad |= sample->state == DEVICE_STATE_RESET_REQUIRED;
     bool first = !d->ledger.sampled;
     if (!bad) {
         LIST_FOR_EACH(node, &g->workers)

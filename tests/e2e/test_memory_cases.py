@@ -3,10 +3,12 @@ sharing.yaml (F02, F09, F13, F18, F31, F34, F35, F37, F38, F39, F41, F44, F45, F
 pretended hardware, managed workers on a pretended engine; a row says what the hardware says, and what
 GET /failsoft/v1/status must say then. The words of a row are explained at the head of the files."""
 
+import fcntl
 import json
 import os
 import re
 import signal
+import termios
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -42,6 +44,8 @@ class Case:
     def __init__(self, row, folder, libraries, cpu):
         self.row, self.folder, self.cpu = row, folder, cpu
         folder.mkdir()
+        self.kmsg = folder / "kmsg"
+        os.mkfifo(self.kmsg)
         self.names = {"GiB": GiB, "MiB": MiB, "KiB": KiB, "min": min, "max": max}
         self.gateway = None
         library = "/none/libnvidia-ml.so" if row.get("library") == "none" else \
@@ -166,7 +170,7 @@ class Case:
 
     def env(self):
         return {**self.card.env(), **(self.host.env() if self.host else {}),
-                "FAILSOFT_KMSG": str(self.folder / "kmsg"), "FAKE_ENGINE": "{}"}
+                "FAILSOFT_KMSG": str(self.kmsg), "FAKE_ENGINE": "{}"}
 
 
 # --- what status must say
@@ -276,6 +280,16 @@ class Runner:
     def set_host(self, facts):
         self.case.set_host(facts)
 
+    def kernel(self, lines):
+        """Records of the kernel's log, one read each."""
+        fd = os.open(self.case.kmsg, os.O_RDWR | os.O_NONBLOCK)
+        try:
+            for number, line in enumerate(lines if isinstance(lines, list) else [lines]):
+                os.write(fd, f"4,{number + 1},{number + 100},-;{line}\n".encode())
+                assert eventually(lambda: unread(fd) == 0, WAIT_S), "nobody reads the kernel's log"
+        finally:
+            os.close(fd)
+
     def kill(self, name):
         """The worker's process dies; what the card says stays, but for the list of processes."""
         pid = self.case.pid_of(name)
@@ -336,6 +350,11 @@ def libraries(tmp_path_factory):
     return tmp_path_factory.mktemp("stub")
 
 
+def unread(fd):
+    """Bytes that nobody has read from a pipe."""
+    return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), "little")
+
+
 def failure_of(case):
     """None, or what went wrong in this row."""
     runner = Runner(case)
@@ -392,4 +411,9 @@ def test_who_shares_it(run_rows, rows):
 
 @pytest.mark.parametrize("rows", by_field_case("memory_reports"))
 def test_what_memory_is_reported_to_be(run_rows, rows):
+    run_rows(rows)
+
+
+@pytest.mark.parametrize("rows", by_field_case("device_events"))
+def test_what_happens_to_a_device(run_rows, rows):
     run_rows(rows)
