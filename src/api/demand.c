@@ -24,6 +24,11 @@ static void add(uint64_t *sum, uint64_t n)
     *sum = *sum > UINT64_MAX - n ? UINT64_MAX : *sum + n;
 }
 
+static void add_times(uint64_t *sum, uint64_t n, uint64_t times)
+{
+    add(sum, times > 0 && n > UINT64_MAX / times ? UINT64_MAX : n * times);
+}
+
 static void fail_value(struct reader *r, const char *name, struct span value, const char *what)
 {
     if (r->failed)
@@ -40,6 +45,12 @@ static void fail_value(struct reader *r, const char *name, struct span value, co
                          "'%s' is %.*s%s, but must be %s (line %zu, column %zu, byte %zu). No "
                          "worker was asked.",
                          name, (int)shown, value.ptr, cut ? "…" : "", what, line, column, offset);
+}
+
+static bool is_given(const struct reader *r, enum api_member member)
+{
+    enum json_kind kind = r->request->members[member].kind;
+    return kind != JSON_KIND_NONE && kind != JSON_KIND_NULL;
 }
 
 /* Whole numbers: digits, a minus sign, and zeros behind a point. False: something else. */
@@ -207,8 +218,7 @@ static bool parse_duration(struct span s, bool *ret_negative, double *ret_ms)
 static void read_keep_alive(struct reader *r)
 {
     const struct api_request_member *m = &r->request->members[API_MEMBER_KEEP_ALIVE];
-    if (r->route->dialect != API_DIALECT_OLLAMA || m->kind == JSON_KIND_NONE ||
-        m->kind == JSON_KIND_NULL)
+    if (r->route->dialect != API_DIALECT_OLLAMA || !is_given(r, API_MEMBER_KEEP_ALIVE))
         return;
     struct span s = m->value;
     if (m->kind == JSON_KIND_STRING)
@@ -227,17 +237,18 @@ static void read_keep_alive(struct reader *r)
     r->demand->keep_alive_ms = r->demand->keep_alive_forever ? 0 : (uint64_t)ms;
 }
 
-static struct demand_walk walk(struct reader *r, enum api_member member, enum demand_walk_mode mode)
+/* Most members are absent: that is looked at first. False: so it is, and *ret is untouched. */
+static bool walk(struct reader *r, enum api_member member, enum demand_walk_mode mode,
+                 struct demand_walk *ret)
 {
-    const struct api_request_member *m = &r->request->members[member];
-    struct demand_walk w = {.mode = mode, .ollama = r->route->dialect == API_DIALECT_OLLAMA};
-    if (m->kind == JSON_KIND_NONE || m->kind == JSON_KIND_NULL)
-        return w;
-    demand_walk(&w, m->value);
-    add(&r->demand->prompt_bytes, w.bytes);
-    r->demand->images += w.images;
-    r->demand->audio_parts += w.audio_parts;
-    return w;
+    if (!is_given(r, member))
+        return false;
+    *ret = (struct demand_walk){.mode = mode, .ollama = r->route->dialect == API_DIALECT_OLLAMA};
+    demand_walk(ret, r->request->members[member].value);
+    add(&r->demand->prompt_bytes, ret->bytes);
+    r->demand->images += ret->images;
+    r->demand->audio_parts += ret->audio_parts;
+    return true;
 }
 
 static bool embeds(enum api_operation operation)
@@ -256,46 +267,70 @@ static void read_inputs(struct reader *r)
 {
     static const enum api_member texts[] = {API_MEMBER_INPUT, API_MEMBER_CONTENT, API_MEMBER_PROMPT,
                                             API_MEMBER_DOCUMENTS};
+    struct demand_walk w;
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
-        struct demand_walk w = walk(r, texts[i], DEMAND_WALK_PROMPT);
+        if (!walk(r, texts[i], DEMAND_WALK_PROMPT, &w))
+            continue;
         r->demand->inputs += w.texts;
         if (w.longest_bytes > r->demand->longest_input_bytes)
             r->demand->longest_input_bytes = w.longest_bytes;
     }
     /* A reranker reads the query with each document. */
-    struct demand_walk query = walk(r, API_MEMBER_QUERY, DEMAND_WALK_PROMPT);
-    add(&r->demand->longest_input_bytes, query.bytes);
+    if (!walk(r, API_MEMBER_QUERY, DEMAND_WALK_PROMPT, &w))
+        return;
+    add(&r->demand->longest_input_bytes, w.bytes);
     if (r->demand->inputs > 1)
-        add(&r->demand->prompt_bytes, query.bytes * (r->demand->inputs - 1));
+        add_times(&r->demand->prompt_bytes, w.bytes, r->demand->inputs - 1);
+}
+
+/* A template of the client's own writes its words around every message. */
+static void read_templates(struct reader *r)
+{
+    struct demand_walk w;
+    if (walk(r, API_MEMBER_TEMPLATE, DEMAND_WALK_PROMPT, &w))
+        add_times(&r->demand->prompt_bytes, w.bytes, r->demand->messages);
+    if (walk(r, API_MEMBER_CHAT_TEMPLATE, DEMAND_WALK_PROMPT, &w))
+        add_times(&r->demand->prompt_bytes, w.bytes, r->demand->messages);
 }
 
 static void read_text(struct reader *r)
 {
-    static const enum api_member as_json[] = {
-        API_MEMBER_TOOLS,  API_MEMBER_FUNCTIONS,   API_MEMBER_RESPONSE_FORMAT,
-        API_MEMBER_FORMAT, API_MEMBER_JSON_SCHEMA, API_MEMBER_CHAT_TEMPLATE_KWARGS,
-        API_MEMBER_TEXT,   API_MEMBER_DOCUMENTS};
-    static const enum api_member plain[] = {
-        API_MEMBER_PROMPT,       API_MEMBER_CONTEXT,       API_MEMBER_SUFFIX,
-        API_MEMBER_TEMPLATE,     API_MEMBER_CHAT_TEMPLATE, API_MEMBER_INSTRUCTIONS,
-        API_MEMBER_INPUT_PREFIX, API_MEMBER_INPUT_SUFFIX,
+    static const struct {
+        enum api_member member;
+        enum demand_walk_mode mode;
+    } texts[] = {
+        {API_MEMBER_SYSTEM, DEMAND_WALK_MESSAGES},
+        {API_MEMBER_INPUT_EXTRA, DEMAND_WALK_MESSAGES},
+        {API_MEMBER_PROMPT, DEMAND_WALK_PROMPT},
+        {API_MEMBER_CONTEXT, DEMAND_WALK_PROMPT},
+        {API_MEMBER_SUFFIX, DEMAND_WALK_PROMPT},
+        {API_MEMBER_INSTRUCTIONS, DEMAND_WALK_PROMPT},
+        {API_MEMBER_INPUT_PREFIX, DEMAND_WALK_PROMPT},
+        {API_MEMBER_INPUT_SUFFIX, DEMAND_WALK_PROMPT},
+        {API_MEMBER_TOOLS, DEMAND_WALK_JSON},
+        {API_MEMBER_FUNCTIONS, DEMAND_WALK_JSON},
+        {API_MEMBER_RESPONSE_FORMAT, DEMAND_WALK_JSON},
+        {API_MEMBER_FORMAT, DEMAND_WALK_JSON},
+        {API_MEMBER_JSON_SCHEMA, DEMAND_WALK_JSON},
+        {API_MEMBER_CHAT_TEMPLATE_KWARGS, DEMAND_WALK_JSON},
+        {API_MEMBER_TEXT, DEMAND_WALK_JSON},
+        {API_MEMBER_DOCUMENTS, DEMAND_WALK_JSON},
     };
-    struct demand_walk w = walk(r, API_MEMBER_MESSAGES, DEMAND_WALK_MESSAGES);
-    r->demand->messages = w.elements;
-    if (r->route->operation == API_OPERATION_RESPONSES)
-        r->demand->messages += walk(r, API_MEMBER_INPUT, DEMAND_WALK_MESSAGES).elements;
-    walk(r, API_MEMBER_SYSTEM, DEMAND_WALK_MESSAGES);
-    walk(r, API_MEMBER_INPUT_EXTRA, DEMAND_WALK_MESSAGES);
-    for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++)
-        walk(r, plain[i], DEMAND_WALK_PROMPT);
-    for (size_t i = 0; i < sizeof(as_json) / sizeof(as_json[0]); i++)
-        walk(r, as_json[i], DEMAND_WALK_JSON);
+    struct demand_walk w;
+    if (walk(r, API_MEMBER_MESSAGES, DEMAND_WALK_MESSAGES, &w))
+        r->demand->messages = w.elements;
+    if (r->route->operation == API_OPERATION_RESPONSES &&
+        walk(r, API_MEMBER_INPUT, DEMAND_WALK_MESSAGES, &w))
+        r->demand->messages += w.elements > 0 ? w.elements : 1; /* a text is a message */
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+        (void)walk(r, texts[i].member, texts[i].mode, &w);
+    read_templates(r);
     /* Ollama's pictures of a prompt: their number, not their bytes. */
     const struct api_request_member *images = &r->request->members[API_MEMBER_IMAGES];
     if (images->kind == JSON_KIND_ARRAY) {
-        struct demand_walk count = {.mode = DEMAND_WALK_PROMPT};
-        demand_walk(&count, images->value);
-        r->demand->images += count.elements;
+        w = (struct demand_walk){.mode = DEMAND_WALK_PROMPT};
+        demand_walk(&w, images->value);
+        r->demand->images += w.elements;
     }
 }
 
@@ -368,9 +403,8 @@ int api_demand_read(const struct api_route *route, const struct api_request *req
 
 uint64_t api_demand_prompt_tokens_upper(const struct api_demand *demand, uint64_t template_bytes)
 {
-    uint64_t times = (uint64_t)demand->messages + 1;
-    uint64_t sum = template_bytes > UINT64_MAX / times ? UINT64_MAX : template_bytes * times;
-    add(&sum, demand->prompt_bytes);
+    uint64_t sum = demand->prompt_bytes;
+    add_times(&sum, template_bytes, (uint64_t)demand->messages + 1);
     add(&sum, API_DEMAND_EDGE_TOKENS);
     return sum;
 }

@@ -27,11 +27,11 @@ enum {
 struct api_demand {
     /*
      * Bytes of text that a template could render: contents, roles, names, tools, schemas. A token
-     * id counts as one byte. Not counted: image and audio payloads.
+     * id counts as one byte. Not counted: image and audio payloads, and files in base64.
      */
     uint64_t prompt_bytes;
     uint32_t messages;
-    uint32_t images;
+    uint32_t images; /* pictures, and files that are not plain text */
     uint32_t audio_parts;
     bool output_given; /* false: absent, or "until the end": then output_tokens is 0 */
     bool context_given;
@@ -71,9 +71,10 @@ int api_demand_read(const struct api_route *route, const struct api_request *req
  * s is made of texts of the request and of the template. Unescaping never lengthens a JSON string;
  * what a template writes as JSON again (tools, schemas, tool calls) is counted with a space or a
  * line break and an indentation of four at every mark, <, > and & as \u003c (Go), non-ASCII
- * as \uXXXX, numbers with 25 characters. Hence bytes(s) ≤ prompt_bytes + template_bytes × (m + 1).
+ * as \uXXXX, \b and \f likewise, numbers with 25 characters. A template that the client brings along
+ * is counted once for every message and once more. Hence bytes(s) ≤ prompt_bytes + template_bytes × (m + 1).
  *
- * Not covered: a template that writes one text twice, or JSON inside a string with an indentation;
+ * Not covered: a template that writes one text twice (or loops over anything but messages), or JSON inside a string with an indentation;
  * a tokenizer that normalises first and has no shorter piece (NFC lengthens up to 3 times, NFKC
  * up to 11: U+FDFA; llama.cpp does neither for BPE); text that the engine fetches or extracts itself.
  */

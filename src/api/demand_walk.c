@@ -4,9 +4,31 @@
  */
 #include "api/demand_walk.h"
 
+#include "base/swar.h"
+
 enum {
     NUMBER_BYTES = 25, /* the longest that an encoder makes of a double, and a space */
     INDENT = 4,
+    BLOCK = 64,
+};
+
+/* Keys that mean something here. Of an array the same place says KEY_ARRAY. */
+enum key {
+    KEY_OTHER = 0,
+    KEY_ARRAY,
+    KEY_CALL, /* what stands there may be written as JSON again */
+    KEY_ESCAPED,
+    KEY_CONTENT,
+    KEY_OUTPUT,
+    KEY_IMAGE_URL,
+    KEY_URL,
+    KEY_INPUT_AUDIO,
+    KEY_DATA,
+    KEY_FILE_DATA,
+    KEY_SOURCE,
+    KEY_TYPE,
+    KEY_IMAGES,
+    KEY_MULTIMODAL_DATA,
 };
 
 static void add(uint64_t *sum, uint64_t n)
@@ -20,17 +42,79 @@ static void add_one(uint32_t *sum)
         (*sum)++;
 }
 
+static bool is(struct span key, const char *name, size_t len)
+{
+    return key.len == len && memcmp(key.ptr, name, len) == 0;
+}
+#define IS(key, name) is(key, name, sizeof(name) - 1)
+
+/* Payloads are known by their exact name, else they are text; calls by any that a worker may take. */
+static enum key key_of(struct span key)
+{
+    switch (key.len) {
+    case 3: return IS(key, "url") ? KEY_URL : KEY_OTHER;
+    case 4:
+        if (IS(key, "type"))
+            return KEY_TYPE;
+        return IS(key, "data") ? KEY_DATA : KEY_OTHER;
+    case 5: return span_equals_nocase(key, SPAN_LIT("input")) ? KEY_CALL : KEY_OTHER;
+    case 6:
+        if (IS(key, "source"))
+            return KEY_SOURCE;
+        if (IS(key, "images"))
+            return KEY_IMAGES;
+        return IS(key, "output") ? KEY_OUTPUT : KEY_OTHER;
+    case 7: return IS(key, "content") ? KEY_CONTENT : KEY_OTHER;
+    case 9:
+        if (span_equals_nocase(key, SPAN_LIT("arguments")))
+            return KEY_CALL;
+        if (IS(key, "file_data"))
+            return KEY_FILE_DATA;
+        return IS(key, "image_url") ? KEY_IMAGE_URL : KEY_OTHER;
+    case 10: return span_equals_nocase(key, SPAN_LIT("tool_calls")) ? KEY_CALL : KEY_OTHER;
+    case 11: return IS(key, "input_audio") ? KEY_INPUT_AUDIO : KEY_OTHER;
+    case 13: return span_equals_nocase(key, SPAN_LIT("function_call")) ? KEY_CALL : KEY_OTHER;
+    case 15: return IS(key, "multimodal_data") ? KEY_MULTIMODAL_DATA : KEY_OTHER;
+    default: return KEY_OTHER;
+    }
+}
+
 static unsigned hex_digit(char c)
 {
     return c <= '9' ? (unsigned)(c - '0') : (unsigned)((c | 0x20) - 'a') + 10;
 }
 
-/* Bytes of the text of a string, with escapes that an encoder would write again left as they are. */
+/* Perhaps a \u: looked for as a pair, since a memchr for every line break of a text costs more. */
+static bool may_hold_codes(struct span inner)
+{
+    const char *end = inner.ptr + inner.len;
+    const char *p = memchr(inner.ptr, '\\', inner.len);
+    if (p == NULL)
+        return false;
+    for (; end - p >= BLOCK; p += BLOCK) {
+        uint64_t found = 0;
+        for (size_t i = 0; i < BLOCK; i += sizeof(uint64_t)) {
+            /* A byte that is zero is both; behind the text stands the closing quote. */
+            uint64_t both = (swar_load(p + i) ^ (SWAR_ONES * '\\')) |
+                            (swar_load(p + i + 1) ^ (SWAR_ONES * 'u'));
+            found |= (both - SWAR_ONES) & ~both & SWAR_HIGHS;
+        }
+        if (found != 0)
+            return true;
+    }
+    while ((p = memchr(p, '\\', (size_t)(end - p))) != NULL && *++p != 'u')
+        ;
+    return p != NULL;
+}
+
+/* Bytes of a text that is rendered as it is; the short escapes count as they are written. */
 static uint64_t text_bytes(struct span inner)
 {
     uint64_t n = inner.len;
     const char *end = inner.ptr + inner.len;
     const char *p = inner.ptr;
+    if (!may_hold_codes(inner))
+        return n;
     while (p < end && (p = memchr(p, '\\', (size_t)(end - p))) != NULL) {
         if (p[1] != 'u') {
             p += 2;
@@ -42,27 +126,65 @@ static uint64_t text_bytes(struct span inner)
             n -= 4; /* each half of a pair: 6 bytes become 2 */
         else if (code >= 0x800)
             n -= 3;
-        else if (code >= 0x80)
-            n -= 4;
+        else
+            n -= code >= 0x80 ? 4 : 5;
         p += 6;
     }
     return n;
 }
 
-/* What writing a text as JSON again may add to it, see the proof in api/demand.h. */
-static uint64_t json_extra(struct span inner)
+/* By how much a byte grows when its text is written as JSON again, see the proof in api/demand.h. */
+enum { HEX = 5, LOOK = 255 };
+#define NON_ASCII_ROW 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2
+static const unsigned char growth[256] = {
+    ['<'] = HEX,
+    ['>'] = HEX,
+    ['&'] = HEX,
+    ['\''] = HEX,
+    [0x7f] = HEX,
+    [','] = 1,
+    [':'] = 1,
+    ['\\'] = LOOK,
+    ['0'] = LOOK,
+    LOOK,
+    LOOK,
+    LOOK,
+    LOOK,
+    LOOK,
+    LOOK,
+    LOOK,
+    LOOK,
+    LOOK,
+    [0x80] = NON_ASCII_ROW,
+    NON_ASCII_ROW,
+    NON_ASCII_ROW,
+    NON_ASCII_ROW,
+    NON_ASCII_ROW,
+    NON_ASCII_ROW,
+    NON_ASCII_ROW,
+    NON_ASCII_ROW,
+};
+
+/* A text as JSON: escapes may be kept as they are, or become longer ones. */
+static uint64_t json_bytes(struct span inner)
 {
-    uint64_t extra = 0;
+    uint64_t n = inner.len + 2;
     for (size_t i = 0; i < inner.len; i++) {
-        unsigned char c = (unsigned char)inner.ptr[i];
-        if (c == '<' || c == '>' || c == '&' || c == '\'' || c == 0x7f)
-            extra += 5;
-        else if (c >= 0x80)
-            extra += 2;
-        else if (c == ',' || c == ':')
-            extra++;
+        unsigned more = growth[(unsigned char)inner.ptr[i]];
+        if (more != LOOK) {
+            n += more;
+            continue;
+        }
+        char next = inner.ptr[i + 1]; /* at the end: the closing quote */
+        if (inner.ptr[i] != '\\') {
+            /* "arguments" are numbers in a text: 1e20 is written out. */
+            n += next == '.' || next == 'e' || next == 'E' ? NUMBER_BYTES : 0;
+            continue;
+        }
+        n += next == 'b' || next == 'f' ? HEX - 1 : 0;
+        i += next == 'u' ? 5 : 1;
     }
-    return extra;
+    return n;
 }
 
 /* The closing quote of the string that opens at p. */
@@ -80,9 +202,9 @@ static const char *string_close(const char *p, const char *end)
     }
 }
 
-static bool key_is(const struct demand_walk *w, unsigned depth, const char *name)
+static bool key_is(const struct demand_walk *w, unsigned depth, enum key key)
 {
-    return depth < DEMAND_WALK_KEYS && span_equals_str(w->keys[depth], name);
+    return depth < DEMAND_WALK_KEYS && w->keys[depth] == key;
 }
 
 static bool as_json(const struct demand_walk *w)
@@ -92,9 +214,7 @@ static bool as_json(const struct demand_walk *w)
 
 static void count_text(struct demand_walk *w, struct span inner)
 {
-    add(&w->bytes, text_bytes(inner));
-    if (as_json(w))
-        add(&w->bytes, json_extra(inner) + 2);
+    add(&w->bytes, as_json(w) ? json_bytes(inner) : text_bytes(inner));
 }
 
 static void end_text(struct demand_walk *w)
@@ -106,48 +226,63 @@ static void end_text(struct demand_walk *w)
 }
 
 /*
- * A string in a content part: [{"content":[{"type":…, here}]}], at any nesting of contents. True
- * when it is a payload that was dealt with.
- *   OpenAI     image_url.url, image_url (Responses), input_audio.data
+ * Depth of the content part that the walk is in, [{"content":[{"type":…, here}]}]: 4, or 6 in a
+ * tool result, which holds contents again; 0: in none. Arrays take a place in `keys`.
+ */
+static unsigned part_depth(const struct demand_walk *w)
+{
+    if (w->depth < 4 || w->keys[3] != KEY_ARRAY ||
+        (w->keys[2] != KEY_CONTENT && w->keys[2] != KEY_OUTPUT))
+        return 0;
+    if (w->depth < 6)
+        return 4;
+    return w->keys[4] == KEY_CONTENT && w->keys[5] == KEY_ARRAY ? 6 : 0;
+}
+
+static bool take_from_source(struct demand_walk *w, struct span inner)
+{
+    switch (w->keys[w->depth]) {
+    case KEY_TYPE:
+        w->source_types++;
+        w->source_is_payload = IS(inner, "base64");
+        return true;
+    case KEY_URL: add_one(&w->images); return true;
+    case KEY_DATA: add(&w->source_bytes, text_bytes(inner)); return true;
+    default: return false;
+    }
+}
+
+/*
+ * True when the string is a payload that was dealt with.
+ *   OpenAI     image_url.url, image_url (Responses), input_audio.data, file.file_data, file_data
  *   Anthropic  source.data, source.url
  *   Ollama     images[] of a message
  */
 static bool take_payload(struct demand_walk *w, struct span inner)
 {
     unsigned d = w->depth;
-    if (w->ollama && d == 3 && key_is(w, 2, "images")) {
+    if (d < 3)
+        return false;
+    if (w->ollama && d == 3 && w->keys[2] == KEY_IMAGES) {
         add_one(&w->images);
         return true;
     }
-    /* Parts stand in arrays, which have no key of their own. */
-    if (!key_is(w, 2, "content") || d < 4 || w->keys[3].ptr != NULL)
+    if (w->source_depth > 0 && d == w->source_depth)
+        return take_from_source(w, inner);
+    unsigned part = part_depth(w);
+    if (part == 0 || d > part + 1)
         return false;
-    if (d > 5 && (!key_is(w, 4, "content") || w->keys[5].ptr != NULL))
-        return false;
-    bool part = d == 4 || d == 6; /* a tool result holds contents again */
-    bool in_part = d == 5 || d == 7;
-    if ((part && key_is(w, d, "image_url")) ||
-        (in_part && key_is(w, d - 1, "image_url") && key_is(w, d, "url"))) {
+    enum key key = w->keys[d];
+    if (key == KEY_FILE_DATA || (d == part && key == KEY_IMAGE_URL) ||
+        (d > part && key == KEY_URL && w->keys[part] == KEY_IMAGE_URL)) {
         add_one(&w->images);
         return true;
     }
-    if (in_part && key_is(w, d - 1, "input_audio") && key_is(w, d, "data")) {
+    if (d > part && key == KEY_DATA && w->keys[part] == KEY_INPUT_AUDIO) {
         add_one(&w->audio_parts);
         return true;
     }
-    if (!in_part || !key_is(w, d - 1, "source"))
-        return false;
-    if (key_is(w, d, "media_type") && span_starts_with(inner, SPAN_LIT("image")))
-        w->source_is_picture = true;
-    if (key_is(w, d, "url")) {
-        add_one(&w->images);
-        return true;
-    }
-    if (!key_is(w, d, "data"))
-        return false;
-    w->source_depth = d;
-    add(&w->source_bytes, text_bytes(inner));
-    return true;
+    return false;
 }
 
 static void on_string(struct demand_walk *w, struct span inner)
@@ -155,7 +290,7 @@ static void on_string(struct demand_walk *w, struct span inner)
     if (w->mode == DEMAND_WALK_MESSAGES && take_payload(w, inner))
         return;
     if (w->mode == DEMAND_WALK_PROMPT && w->depth >= 1 &&
-        key_is(w, w->depth - 1, "multimodal_data")) {
+        key_is(w, w->depth - 1, KEY_MULTIMODAL_DATA)) {
         add_one(&w->images);
         return;
     }
@@ -164,39 +299,46 @@ static void on_string(struct demand_walk *w, struct span inner)
         end_text(w);
 }
 
-static void on_key(struct demand_walk *w, struct span key)
+static void on_key(struct demand_walk *w, struct span name)
 {
+    enum key key = key_of(name);
+    if (key == KEY_OTHER && memchr(name.ptr, '\\', name.len) != NULL)
+        key = KEY_ESCAPED; /* may be any */
     if (w->depth < DEMAND_WALK_KEYS)
-        w->keys[w->depth] = key;
-    if (w->calls_depth == 0 && w->mode == DEMAND_WALK_MESSAGES &&
-        (span_equals_str(key, "tool_calls") || span_equals_str(key, "input") ||
-         span_equals_str(key, "function_call")))
-        w->calls_depth = w->depth + 1;
-    if (w->mode != DEMAND_WALK_PROMPT)
-        count_text(w, key);
+        w->keys[w->depth] = (unsigned char)key;
+    if (w->mode == DEMAND_WALK_PROMPT)
+        return;
+    if (w->calls_depth == 0 || w->calls_depth == w->depth)
+        w->calls_depth = key == KEY_CALL || key == KEY_ESCAPED ? w->depth : 0;
+    if (w->source_depth > 0 && w->depth == w->source_depth && key == KEY_ESCAPED)
+        w->source_types++;
+    count_text(w, name);
 }
 
-static void on_mark(struct demand_walk *w, char mark)
+static void on_open(struct demand_walk *w, enum key first)
 {
-    if (mark == '{' || mark == '[') {
-        w->depth++;
-        if (w->depth < DEMAND_WALK_KEYS)
-            w->keys[w->depth] = SPAN_NONE;
-    }
-    if (w->mode != DEMAND_WALK_PROMPT)
-        add(&w->bytes, as_json(w) ? 2 + (uint64_t)INDENT * w->depth : 1);
-    if (mark != '}' && mark != ']')
+    bool source = first == KEY_OTHER && key_is(w, w->depth, KEY_SOURCE) && w->source_depth == 0 &&
+                  part_depth(w) == w->depth;
+    w->depth++;
+    if (w->depth < DEMAND_WALK_KEYS)
+        w->keys[w->depth] = (unsigned char)first;
+    if (!source)
         return;
+    w->source_depth = w->depth;
+    w->source_types = 0;
+    w->source_is_payload = false;
+    w->source_bytes = 0;
+}
+
+static void on_close(struct demand_walk *w)
+{
     if (w->source_depth == w->depth && w->source_depth > 0) {
-        if (w->source_is_picture)
+        if (w->source_is_payload && w->source_types == 1)
             add_one(&w->images);
         else
             add(&w->bytes, w->source_bytes);
         w->source_depth = 0;
-        w->source_bytes = 0;
     }
-    if (mark == '}' && key_is(w, w->depth - 1, "source"))
-        w->source_is_picture = false;
     w->depth--;
     if (w->depth < w->calls_depth)
         w->calls_depth = 0;
@@ -204,11 +346,23 @@ static void on_mark(struct demand_walk *w, char mark)
         end_text(w);
 }
 
+/* A brace, a bracket or a comma; a colon needs no line of its own. */
+static void count_mark(struct demand_walk *w, char mark)
+{
+    if (w->mode == DEMAND_WALK_PROMPT)
+        return;
+    if (!as_json(w))
+        add(&w->bytes, 1);
+    else
+        add(&w->bytes, 2 + (mark == ':' ? 0 : (uint64_t)INDENT * w->depth));
+}
+
 /* A number or a word; returns its end. */
 static const char *on_bare(struct demand_walk *w, const char *p, const char *end)
 {
     const char *start = p;
-    while (p < end && memchr(",]} \t\r\n", *p, 7) == NULL)
+    /* All that may end one is below the digits, or a bracket; all that is in one is not. */
+    while (p<end && * p> ' ' && *p != ',' && *p != ']' && *p != '}')
         p++;
     if (w->mode == DEMAND_WALK_PROMPT) {
         if (*start == '-' || (*start >= '0' && *start <= '9')) {
@@ -222,39 +376,58 @@ static const char *on_bare(struct demand_walk *w, const char *p, const char *end
     return p;
 }
 
+static const char *skip_space(const char *p, const char *end)
+{
+    while (p < end && (*p == ' ' || *p == '\t' || *p == '\r' || *p == '\n'))
+        p++;
+    return p;
+}
+
+/* A string, as a value or as a key; returns what follows. */
+static const char *on_quote(struct demand_walk *w, const char *p, const char *end)
+{
+    const char *close = string_close(p, end);
+    struct span inner = {p + 1, (size_t)(close - p) - 1};
+    p = skip_space(close + 1, end);
+    if (p < end && *p == ':')
+        on_key(w, inner);
+    else
+        on_string(w, inner);
+    return p;
+}
+
 void demand_walk(struct demand_walk *w, struct span value)
 {
     const char *p = value.ptr;
     const char *end = value.ptr + value.len;
+    bool in_list = value.ptr[0] == '[';
     bool fresh = true; /* the next value is a new element */
-    while (p < end) {
+    while ((p = skip_space(p, end)) < end) {
         char c = *p;
-        if (c == ' ' || c == '\t' || c == '\r' || c == '\n') {
-            p++;
-            continue;
-        }
-        if (w->depth == 1 && fresh && c != ']' && c != '}' && value.ptr[0] == '[') {
+        if (fresh && in_list && w->depth == 1 && c != ']') {
             add_one(&w->elements);
             fresh = false;
         }
-        if (c == '"') {
-            const char *close = string_close(p, end);
-            struct span inner = {p + 1, (size_t)(close - p) - 1};
-            p = close + 1;
-            const char *next = p;
-            while (next < end && (*next == ' ' || *next == '\t' || *next == '\r' || *next == '\n'))
-                next++;
-            if (next < end && *next == ':')
-                on_key(w, inner);
-            else
-                on_string(w, inner);
-        } else if (memchr("{}[],:", c, 6) != NULL) {
-            fresh |= c == ',' && w->depth == 1;
-            on_mark(w, c);
-            p++;
-        } else {
-            p = on_bare(w, p, end);
+        switch (c) {
+        case '"': p = on_quote(w, p, end); continue;
+        case '{':
+        case '[':
+            on_open(w, c == '[' ? KEY_ARRAY : KEY_OTHER);
+            count_mark(w, c);
+            break;
+        case '}':
+        case ']':
+            count_mark(w, c);
+            on_close(w);
+            break;
+        case ',':
+            fresh |= w->depth == 1;
+            count_mark(w, c);
+            break;
+        case ':': count_mark(w, c); break;
+        default: p = on_bare(w, p, end); continue;
         }
+        p++;
     }
     if (w->loose_ids)
         end_text(w);

@@ -29,15 +29,16 @@ struct demand_walk {
     uint64_t longest_bytes;
 
     /* Inside demand_walk only. */
+    bool loose_ids; /* PROMPT: ids directly in the top-level array */
     unsigned depth;
-    unsigned calls_depth; /* in tool calls from this depth on; 0: not */
+    unsigned calls_depth; /* in a tool call, from its key at this depth on; 0: not */
     uint64_t text_start;  /* `bytes` when the text began */
-    bool loose_ids;       /* PROMPT: ids directly in the top-level array */
-    struct span keys[DEMAND_WALK_KEYS];
     /* An Anthropic `source` object: its data is text or a payload, known at its end. */
-    unsigned source_depth;
-    bool source_is_picture;
+    unsigned source_depth; /* 0: not in one */
+    unsigned source_types; /* how often it says its type; more than once: it may be text */
+    bool source_is_payload;
     uint64_t source_bytes;
+    unsigned char keys[DEMAND_WALK_KEYS]; /* enum key of the open objects and arrays */
 };
 
 /* `walk` zeroed but for mode and ollama; `value` is one valid JSON value. Counters saturate. */

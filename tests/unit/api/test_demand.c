@@ -20,6 +20,8 @@ static const struct api_route ollama = {
 static const struct api_route generate = {.operation = API_OPERATION_OLLAMA_GENERATE,
                                           .dialect = API_DIALECT_OLLAMA,
                                           .body = API_BODY_JSON};
+static const struct api_route responses = {
+    .operation = API_OPERATION_RESPONSES, .dialect = API_DIALECT_OPENAI, .body = API_BODY_JSON};
 static const struct api_route embeddings = {
     .operation = API_OPERATION_EMBEDDINGS, .dialect = API_DIALECT_OPENAI, .body = API_BODY_JSON};
 static const struct api_route rerank = {.operation = API_OPERATION_RERANK, .body = API_BODY_JSON};
@@ -197,8 +199,74 @@ static void payloads(void **state)
          "\",\"type\":\"base64\",\"media_type\":\"image/png\"}}]}]}", 1, 0, false},
         {&anthropic,
          "{\"messages\":[{\"content\":[{\"type\":\"tool_result\",\"content\":[{\"type\":\"image\","
-         "\"source\":{\"media_type\":\"image/png\",\"data\":\"",
+         "\"source\":{\"type\":\"base64\",\"media_type\":\"image/png\",\"data\":\"",
          "\"}}]}]}]}", 1, 0, false},
+        /* The type says what it is: not the label, not a second type, not one in escapes. */
+        {&anthropic,
+         "{\"messages\":[{\"content\":[{\"type\":\"document\",\"source\":{\"type\":\"text\","
+         "\"media_type\":\"image/png\",\"data\":\"",
+         "\"}}]}]}", 0, 0, true},
+        {&anthropic,
+         "{\"messages\":[{\"content\":[{\"type\":\"image\",\"source\":{\"media_type\":\"image/"
+         "png\","
+         "\"data\":\"",
+         "\"}}]}]}", 0, 0, true},
+        {&anthropic,
+         "{\"messages\":[{\"content\":[{\"source\":{\"type\":\"text\",\"type\":\"base64\",\"data\":"
+         "\"",
+         "\"}}]}]}", 0, 0, true},
+        {&anthropic, "{\"messages\":[{\"content\":[{\"source\":{\"type\":\"base64\",\"data\":\"",
+         "\",\"t\\u0079pe\":\"text\"}}]}]}", 0, 0, true},
+        {&anthropic,
+         "{\"messages\":[{\"content\":[{\"type\":\"document\",\"source\":{\"type\":\"base64\","
+         "\"media_type\":\"application/pdf\",\"data\":\"",
+         "\"}}]}]}", 1, 0, false},
+        /* The next part is judged anew. */
+        {&anthropic,
+         "{\"messages\":[{\"content\":[{\"source\":{\"type\":\"base64\",\"data\":\"x\"}},{"
+         "\"source\":{"
+         "\"data\":\"",
+         "\"}}]}]}", 1, 0, true},
+        {&anthropic, "{\"messages\":[{\"content\":[{\"source\":{\"type\":\"url\",\"url\":\"data:",
+         "\"}}]}]}", 1, 0, false},
+        {&openai,
+         "{\"messages\":[{\"content\":[{\"type\":\"file\",\"file\":{\"filename\":\"a\",\"file_"
+         "data\":\"",
+         "\"}}]}]}", 1, 0, false},
+        {&responses,
+         "{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_image\",\"image_url\":"
+         "\"data:",
+         "\"}]}]}", 1, 0, false},
+        {&responses,
+         "{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_file\",\"file_data\":\"",
+         "\"}]}]}", 1, 0, false},
+        {&responses,
+         "{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"",
+         "\"}]}]}", 0, 0, true},
+        {&responses, "{\"input\":[{\"type\":\"function_call_output\",\"output\":\"", "\"}]}", 0, 0,
+         true},
+        {&responses,
+         "{\"input\":[{\"type\":\"function_call_output\",\"output\":[{\"type\":\"input_image\","
+         "\"image_url\":\"",
+         "\"}]}]}", 1, 0, false},
+        {&responses, "{\"input\":\"", "\"}", 0, 0, true},
+        {&responses, "{\"instructions\":\"", "\"}", 0, 0, true},
+        {&native, "{\"input_extra\":[{\"filename\":\"a.c\",\"text\":\"", "\"}]}", 0, 0, true},
+        {&native, "{\"prompt\":{\"prompt_string\":\"", "\",\"multimodal_data\":[\"QUJD\"]}}", 1, 0,
+         true},
+        {&native, "{\"prompt\":{\"prompt_string\":\"a\",\"multimodal_data\":[\"", "\"]}}", 1, 0,
+         false},
+        {&generate, "{\"suffix\":\"", "\"}", 0, 0, true},
+        {&generate, "{\"system\":\"", "\"}", 0, 0, true},
+        {&generate, "{\"format\":{\"type\":\"", "\"}}", 0, 0, true},
+        {&openai, "{\"chat_template_kwargs\":{\"x\":\"", "\"}}", 0, 0, true},
+        {&openai, "{\"messages\":[{\"tool_calls\":[{\"function\":{\"arguments\":\"", "\"}}]}]}", 0,
+         0, true},
+        {&openai, "{\"messages\":[{\"content\":[{\"image_url\":{\"detail\":\"", "\"}}]}]}", 0, 0,
+         true},
+        {&openai, "{\"messages\":[{\"tool_calls\":[{\"function\":{\"arguments\":{\"image_url\":\"",
+         "\"}}}]}]}", 0, 0, true},
+        {&openai, "{\"messages\":[{\"images\":[\"", "\"]}]}", 0, 0, true},
         {&anthropic,
          "{\"messages\":[{\"content\":[{\"type\":\"document\",\"source\":{\"type\":\"text\","
          "\"media_type\":\"text/plain\",\"data\":\"",
@@ -283,6 +351,75 @@ static void tools_as_json(void **state)
                 sizeof("{\"a\": [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]}") - 1);
 }
 
+/* Bounds by hand: what is rendered, byte by byte, and what the marks around it cost. */
+static void bounds_by_hand(void **state)
+{
+    (void)state;
+    static const struct {
+        const struct api_route *route;
+        const char *body;
+        uint64_t bytes;
+        unsigned messages;
+    } cases[] = {
+        /* [ { role : user , content : hi } ] */
+        {&openai, "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}", 7 + 4 + 4 + 7 + 2, 1},
+        {&openai, "{ \"messages\" : [ { \"role\" : \"user\" } ] }", 5 + 4 + 4, 1},
+        {&responses, "{\"input\":\"hello\"}", 5, 1},
+        {&responses, "{\"input\":\"a\",\"instructions\":\"bc\"}", 3, 1},
+        {&responses, "{\"input\":[{\"output\":\"ab\"},{\"text\":\"c\"}]}",
+         2 + 1 + 2 + 1 + 2 + 1 + 6 + 2 + 4 + 1, 2},
+        {&anthropic, "{\"system\":[{\"text\":\"ab\"}]}", 2 + 2 + 1 + 4 + 2, 0},
+        {&native,
+         "{\"input_extra\":[{\"text\":\"ab\"}],\"input_prefix\":\"c\",\"input_suffix\":\"de\"}",
+         2 + 2 + 1 + 4 + 2 + 1 + 2, 0},
+        {&native, "{\"prompt\":[1,\"ab\",22]}", 1 + 2 + 1, 0},
+        {&native, "{\"prompt\":{\"prompt_string\":\"abc\"}}", 3, 0},
+        {&generate, "{\"prompt\":\"a\",\"system\":\"bc\",\"suffix\":\"def\",\"context\":[7,8]}",
+         1 + 2 + 3 + 2, 0},
+        /* A template of two bytes, around each of two messages and once more: [ {} , {} ] */
+        {&ollama, "{\"messages\":[{},{}],\"template\":\"xy\"}", 7 + 2 * 3, 2},
+        {&openai, "{\"chat_template\":\"xy\",\"messages\":[{},{}]}", 7 + 2 * 3, 2},
+        /* Escapes: \n is two bytes or one, \u0041 one, é two, a pair four. */
+        {&completions, "{\"prompt\":\"\\n\\u0041\\u00e9\\ud83d\\ude00\"}", 2 + 1 + 2 + 4, 0},
+        {&completions, "{\"prompt\":\"\\\\u0041\"}", 7, 0},
+        /* As JSON: { : } at depth one is 2 + 4 each, the colon 2; 25 for a number. */
+        {&openai, "{\"response_format\":{\"a\":1}}", 6 + (1 + 2) + 2 + 25 + 6, 0},
+        {&generate, "{\"format\":\"json\"}", 4 + 2, 0},
+        {&openai, "{\"chat_template_kwargs\":{\"a\":\"<\"}}", 6 + (1 + 2) + 2 + (1 + 5 + 2) + 6, 0},
+        {&openai, "{\"tools\":\"\\u00e9\\b1.5\"}", 6 + (2 + 4) + (3 + 25) + 2, 0},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct api_demand d = read_ok(cases[i].route, cases[i].body);
+        if (d.prompt_bytes != cases[i].bytes || d.messages != cases[i].messages)
+            fail_msg("%s: %llu bytes, not %llu; %u messages, not %u", cases[i].body,
+                     (unsigned long long)d.prompt_bytes, (unsigned long long)cases[i].bytes,
+                     d.messages, cases[i].messages);
+    }
+}
+
+/* What is counted as JSON, in whatever spelling the key comes; behind it, texts are texts again. */
+static void calls_as_json(void **state)
+{
+    (void)state;
+    static const char *const as_json[] = {"tool_calls", "Tool_Calls",       "arguments",
+                                          "input",      "tool_\\u0063alls", "function_call"};
+    for (size_t i = 0; i < sizeof(as_json) / sizeof(as_json[0]); i++) {
+        char body[256];
+        (void)snprintf(body, sizeof(body), "{\"messages\":[{\"%s\":\"<<<<\",\"x\":\"<<<<\"}]}",
+                       as_json[i]);
+        uint64_t one = read_ok(&openai, body).prompt_bytes;
+        (void)snprintf(body, sizeof(body), "{\"messages\":[{\"%s\":\"<<<<\",\"x\":\"<<<<\"}]}",
+                       "o_t_h_e_r_");
+        uint64_t none = read_ok(&openai, body).prompt_bytes;
+        (void)snprintf(body, sizeof(body), "{\"messages\":[{\"%s\":\"<<<<\",\"%s\":\"<<<<\"}]}",
+                       as_json[i], as_json[i]);
+        uint64_t both = read_ok(&openai, body).prompt_bytes;
+        assert_true(one >= none + 4 * 5);
+        assert_true(both >= one + 4 * 5);
+        assert_true(one < none + 2 * 4 * 5 + 20);
+    }
+}
+
 static void bound_saturates(void **state)
 {
     (void)state;
@@ -331,6 +468,7 @@ int main(void)
         cmocka_unit_test(sizes_that_are_none), cmocka_unit_test(the_largest_bound_counts),
         cmocka_unit_test(keep_alive),          cmocka_unit_test(payloads),
         cmocka_unit_test(texts_and_ids),       cmocka_unit_test(tools_as_json),
+        cmocka_unit_test(bounds_by_hand),      cmocka_unit_test(calls_as_json),
         cmocka_unit_test(bound_saturates),     cmocka_unit_test(sound_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
