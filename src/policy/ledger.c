@@ -291,7 +291,7 @@ int ledger_claim_begin_release(struct ledger *l, uint64_t id, uint64_t now_ms)
         return -EALREADY;
     ledger_claim_enter(claim, LEDGER_STATE_RELEASING, now_ms);
     claim->deadline_ms = now_ms + l->settings.release_ms;
-    claim->seen = false;
+    claim->looks = 0;
     return 0;
 }
 

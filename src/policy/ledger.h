@@ -13,13 +13,15 @@
  *                      │    └──── resize ────┘  └──┘                       │    │ seen to be back in
  *                      ├───────── begin_release (the load failed) ─────────┘    │ two samples, or
  *                      └───────── cancel (nothing was ever allocated) ──► (none)│ finish_release, or
- *                                                                               │ deadline: it stays
- *                                                                               │ on as foreign
+ *                                                                               │ deadline: what is
+ *                                                                               │ not back is foreign
  *
  * What telemetry says is only ever believed against us:
  *
  *   - foreign is all that is used and that no claim explains, held at its recent peak (foreign.h).
  *     A process of ours explains at most what it claimed; what it uses beyond is foreign.
+ *   - News comes late. A process that is no longer listed may have ended before anybody told us, and
+ *     what it was last seen to hold may not be back: that is no stranger's.
  *   - Used bytes that may be a load in progress or somebody else's (no figures per process) count
  *     twice for admission, as both, until the load has settled. Not for pressure: an own load must
  *     not look like an emergency.
@@ -84,9 +86,10 @@ struct ledger_claim {
     uint64_t held_bytes;      /* what counts: predicted, then measured, then what is not back yet */
     uint64_t predicted_bytes; /* upper bound */
     uint64_t measured_bytes;  /* since it settled */
+    uint64_t shown_bytes;     /* of its process, in the last sample that had any */
     uint64_t since_ms;        /* of the state */
     uint64_t deadline_ms;     /* releasing */
-    bool seen;                /* releasing: a sample was taken since */
+    unsigned looks;           /* releasing: samples taken since, 2 at most */
 };
 
 struct ledger {
@@ -103,6 +106,7 @@ struct ledger {
     struct foreign foreign;
     uint64_t base_bytes;    /* foreign without the peak */
     uint64_t excess_bytes;  /* used, not explained, not taken for foreign */
+    uint64_t hidden_bytes;  /* at the last sample: what of live claims may be among the excess */
     uint64_t last_not_back; /* of the releasing claims, at the last sample */
 };
 

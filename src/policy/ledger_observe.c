@@ -8,6 +8,11 @@
  * progress and memory on its way back (P bytes at most) hide in it. So foreign is somewhere in
  * [X − P, X]; it is taken to be where it last was, as near as those bounds allow. See ledger.h for
  * what admission makes of the doubt.
+ *
+ * What a process was last seen to hold, and holds no longer, is such memory on its way back. A driver
+ * drops a dead process from its list before its memory (F38), the two figures of one sample are not of
+ * one moment, and a loop that is busy hears of an exit after the sample that shows it. One sample long
+ * where the process still holds something, else until its owner releases or measures it.
  */
 #include "policy/ledger.h"
 
@@ -17,7 +22,7 @@
 
 /* Figures of one moment from two counters differ a little; more than this is a contradiction. */
 #define LEDGER_SLACK_BYTES (UINT64_C(64) << 20)
-enum { LEDGER_SLACK_SHARE = 64 };
+enum { LEDGER_SLACK_SHARE = 64, RELEASE_LOOKS = 2 };
 
 /* What a sample says about the claims. */
 struct ledger_seen {
@@ -70,20 +75,46 @@ static void ledger_explain_process(const struct ledger *l, const struct ledger_s
                                    uint32_t first, struct ledger_seen *seen)
 {
     uint32_t pid = l->claims[first].pid;
-    uint64_t claimed = 0;
+    uint64_t bytes = ledger_process_bytes(s, pid);
+    if (bytes > LEDGER_BYTES_MAX)
+        bytes = LEDGER_BYTES_MAX;
+    uint64_t left = bytes;
     for (uint32_t i = 0; i < l->capacity; i++) {
         const struct ledger_claim *claim = &l->claims[i];
         if (!ledger_is_live(claim) || claim->pid != pid)
             continue;
         if (i < first)
             return;
-        claimed += claim->held_bytes;
+        uint64_t part = left < claim->held_bytes ? left : claim->held_bytes;
+        uint64_t before =
+            claim->shown_bytes < claim->held_bytes ? claim->shown_bytes : claim->held_bytes;
+        /* It ended, and may have grown since it was last seen. */
+        if (bytes == 0 && claim->shown_bytes > 0)
+            before = claim->held_bytes;
+        left -= part;
+        seen->explained += part;
+        seen->hidden += before > part ? before - part : 0;
     }
-    uint64_t bytes = ledger_process_bytes(s, pid);
-    if (bytes > LEDGER_BYTES_MAX)
-        bytes = LEDGER_BYTES_MAX;
     seen->processes += bytes;
-    seen->explained += bytes < claimed ? bytes : claimed;
+}
+
+/* Keeps what each process was shown to hold, in the order in which its claims explain it. */
+static void ledger_note_shown(struct ledger *l, const struct ledger_sample *s)
+{
+    for (uint32_t i = 0; s->processes_valid && i < l->capacity; i++) {
+        struct ledger_claim *claim = &l->claims[i];
+        if (!ledger_is_live(claim) || claim->pid == 0)
+            continue;
+        uint64_t left = ledger_process_bytes(s, claim->pid);
+        if (left == 0)
+            continue;
+        for (uint32_t j = 0; j < i && left > 0; j++) {
+            const struct ledger_claim *other = &l->claims[j];
+            if (ledger_is_live(other) && other->pid == claim->pid)
+                left -= left < other->held_bytes ? left : other->held_bytes;
+        }
+        claim->shown_bytes = left < claim->held_bytes ? left : claim->held_bytes;
+    }
 }
 
 static struct ledger_seen ledger_explain(const struct ledger *l, const struct ledger_sample *s)
@@ -103,7 +134,25 @@ static struct ledger_seen ledger_explain(const struct ledger *l, const struct le
     return seen;
 }
 
-/* Lets the releasing claims go as far as two samples have shown their memory to be back. */
+/* Bytes of the releasing claims that began after this one; of those of one moment, the later entry. */
+static uint64_t ledger_released_after(const struct ledger *l, uint32_t at)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < l->capacity; i++) {
+        const struct ledger_claim *claim = &l->claims[i];
+        bool after = claim->since_ms > l->claims[at].since_ms ||
+                     (claim->since_ms == l->claims[at].since_ms && i > at);
+        if (claim->state == LEDGER_STATE_RELEASING && after)
+            bytes += claim->held_bytes;
+    }
+    return bytes;
+}
+
+/*
+ * Lets the releasing claims go as far as two samples have shown their memory to be back. What is not
+ * back is taken to be of those that began last: where workers follow each other fast, something is
+ * always on its way, and the first of them would never end.
+ */
 static void ledger_return(struct ledger *l, const struct ledger_sample *s, uint64_t not_back)
 {
     uint64_t left = not_back > l->last_not_back ? not_back : l->last_not_back;
@@ -112,13 +161,14 @@ static void ledger_return(struct ledger *l, const struct ledger_sample *s, uint6
         struct ledger_claim *claim = &l->claims[i];
         if (claim->state != LEDGER_STATE_RELEASING)
             continue;
-        uint64_t keep = claim->held_bytes < left ? claim->held_bytes : left;
-        left -= keep;
+        uint64_t later = ledger_released_after(l, i);
+        uint64_t keep = left > later ? left - later : 0;
+        keep = claim->held_bytes < keep ? claim->held_bytes : keep;
         /* A sample from before the release shows nothing, and the first one after it may be a slip. */
-        if (claim->seen)
+        if (s->taken_ms > claim->since_ms && claim->looks < RELEASE_LOOKS)
+            claim->looks++;
+        if (claim->looks == RELEASE_LOOKS)
             claim->held_bytes = keep;
-        else if (s->taken_ms > claim->since_ms)
-            claim->seen = true;
         releasing += claim->held_bytes;
         if (claim->held_bytes == 0)
             ledger_claim_end(claim);
@@ -134,14 +184,22 @@ int ledger_tick(struct ledger *l, uint64_t now_ms)
         struct ledger_claim *claim = &l->claims[i];
         if (claim->state != LEDGER_STATE_RELEASING || now_ms < claim->deadline_ms)
             continue;
-        lost += claim->held_bytes;
+        if (claim->looks < RELEASE_LOOKS)
+            lost += claim->held_bytes;
         ledger_claim_end(claim);
         ended++;
     }
-    if (lost > 0 && !l->settings.no_source) {
-        l->base_bytes += lost;
-        foreign_note(&l->foreign, l->base_bytes, now_ms);
-    }
+    if (ended == 0 || l->settings.no_source)
+        return ended;
+    /* What is not back is foreign from now on, unless others may still explain it. Without two looks
+     * nobody knows: then it is all of it. */
+    uint64_t unexplained = l->base_bytes + l->excess_bytes;
+    uint64_t doubt = l->hidden_bytes + ledger_sum(l).releasing;
+    if (unexplained > doubt && unexplained - doubt > l->base_bytes)
+        l->base_bytes = unexplained - doubt;
+    l->excess_bytes = unexplained - l->base_bytes;
+    l->base_bytes += lost;
+    foreign_note(&l->foreign, l->base_bytes, now_ms);
     return ended;
 }
 
@@ -178,12 +236,14 @@ int ledger_observe(struct ledger *l, const struct ledger_sample *sample, uint64_
     if (l->base_bytes < least)
         l->base_bytes = least;
     l->excess_bytes = unexplained - l->base_bytes;
+    l->hidden_bytes = seen.hidden;
     l->total_bytes = total;
     l->largest_bytes = sample->largest_bytes;
     l->sampled = true;
     l->distrusted = false;
     l->sampled_ms = sample->taken_ms;
     foreign_note(&l->foreign, l->base_bytes, sample->taken_ms);
+    ledger_note_shown(l, sample);
     ledger_return(l, sample, l->excess_bytes < releasing ? l->excess_bytes : releasing);
     return 0;
 }

@@ -124,6 +124,7 @@ static void a_process_explains_no_more_than_its_claims(void **state)
     assert_int_equal(rig_sample_process(&r, 16 * GIB, 7 * GIB, 41, 5 * GIB, 1500), 0);
     assert_int_equal(ledger_view(&r.ledger, 1500).foreign_bytes, 3 * GIB);
     /* A process that nobody claimed for explains nothing. */
+    rig_start(&r, 16 * GIB, MIB, 0);
     assert_int_equal(rig_sample_process(&r, 16 * GIB, 7 * GIB, 42, 7 * GIB, 2000), 0);
     assert_int_equal(ledger_view(&r.ledger, 2000).foreign_bytes, 7 * GIB);
 }

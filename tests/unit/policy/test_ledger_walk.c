@@ -115,6 +115,7 @@ static void world_bad_sample(struct world *w, uint64_t *seed)
 {
     struct ledger_process processes[OWNERS];
     struct ledger_sample s = world_sample(w, random_below(seed, 2), processes);
+    ledger_tick(&w->rig.ledger, w->now_ms); /* what a deadline gives, it does not */
     int64_t before = rig_admissible(&w->rig, w->now_ms);
     switch (random_below(seed, 5)) {
     case 0: s.total_valid = false; break;
