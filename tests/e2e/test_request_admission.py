@@ -1,11 +1,13 @@
 """What a request needs is known before it reaches a worker: the length of its prompt, by the worker's
 own tokenizer where that matters, the answer it asks for, and what the KV cache has room for."""
 
+import subprocess
+
 import pytest
 
 from fake_engines import CHAT, HEAD, FakeLlama, FakeVllm
 from rig_config import gateway_config, service, tier
-from rig_gateway import eventually
+from rig_gateway import binary, eventually
 
 COUNT = CHAT + "/input_tokens"
 LONG = {"first_event_timeout": "30s", "stall_timeout": "30s"}
@@ -240,6 +242,18 @@ def test_a_service_that_may_not_use_the_cpu(serve, fakes):
     assert reply.status in (502, 503) and "not allowed by the service" in \
         reply.json()["error"]["message"]
     assert not cpu.received(CHAT)
+
+
+def test_status_shows_the_last_decisions_that_say_more_than_it_fits(serve, fakes):
+    gpu, cpu = fakes(Llama, tokens=5000), fakes(Llama, context=16384, tokens=5000)
+    gateway = serve(gpu, cpu)
+    assert gateway.chat(messages=words(10)).tier == "gpu"
+    assert gateway.chat(messages=words(4000)).tier == "cpu"
+    shown = subprocess.run([binary(), "status", "--url", gateway.url], capture_output=True, text=True,
+                           timeout=20, check=False).stdout
+    assert "last decisions" in shown
+    told = [line for line in shown.splitlines() if " ago: chat " in line]
+    assert len(told) == 1 and "route to cpu: gpu: needs 6024 tokens; a request can have 4096" in told[0]
 
 
 def test_admission_can_be_off(serve, fakes):
