@@ -106,6 +106,18 @@ static void limit_sizes(const struct gateway_request *r, const struct config_tie
     options->keep_alive_s = tier->keep_alive_max_ms / 1000;
 }
 
+/* Ollama reserves memory for the whole context that it is asked for (F33 ollama/ollama#8964). */
+static void limit_context(const struct gateway_request *r, const struct config_tier *tier,
+                          struct api_edit_options *options)
+{
+    uint32_t most = tier->request_tokens;
+    if (most == 0)
+        most = r->service->config->context_tokens;
+    options->context_tokens = most;
+    options->set_context = r->route.dialect == API_DIALECT_OLLAMA && r->demand.context_given &&
+                           most > 0 && r->demand.context_tokens > most;
+}
+
 static int attempt_prepare_body(struct gateway_request *r)
 {
     struct attempt *a = &r->attempt;
@@ -123,6 +135,7 @@ static int attempt_prepare_body(struct gateway_request *r)
         .default_count = tuned ? r->service->sampling_count : 0,
     };
     limit_sizes(r, tier, &options);
+    limit_context(r, tier, &options);
     int error = api_edit_prepare(r->api, &options, &a->edit);
     a->has_edit = error == 0;
     return error;
