@@ -7,7 +7,10 @@
 
 #include <errno.h>
 
-enum { SHOWN_MAX = 40, MS_PER_S = 1000 };
+enum { SHOWN_MAX = 40, MS_PER_S = 1000, EXPONENT_MAX = 400 };
+
+/* Nanoseconds in 63 bits end there: 292 years. */
+#define FOREVER_MS 9.2e12
 
 struct reader {
     const struct api_route *route;
@@ -215,6 +218,24 @@ static bool parse_duration(struct span s, bool *ret_negative, double *ret_ms)
     return true;
 }
 
+/* A JSON number of seconds, which may have an exponent. */
+static bool parse_seconds(struct span s, bool *ret_negative, double *ret_ms)
+{
+    size_t at = 0;
+    while (at < s.len && s.ptr[at] != 'e' && s.ptr[at] != 'E')
+        at++;
+    bool ok = parse_duration((struct span){s.ptr, at}, ret_negative, ret_ms);
+    if (!ok || at == s.len)
+        return ok;
+    bool down = s.ptr[++at] == '-';
+    unsigned exponent = 0;
+    for (at += down || s.ptr[at] == '+'; at < s.len; at++)
+        exponent = exponent > EXPONENT_MAX ? exponent : exponent * 10 + (unsigned)(s.ptr[at] - '0');
+    for (; exponent > 0 && *ret_ms > 0 && *ret_ms < FOREVER_MS; exponent--)
+        *ret_ms *= down ? 0.1 : 10;
+    return true;
+}
+
 static void read_keep_alive(struct reader *r)
 {
     const struct api_request_member *m = &r->request->members[API_MEMBER_KEEP_ALIVE];
@@ -225,15 +246,18 @@ static void read_keep_alive(struct reader *r)
         s = (struct span){s.ptr + 1, s.len - 2};
     bool negative = false;
     double ms = 0;
-    bool ok = (m->kind == JSON_KIND_STRING || m->kind == JSON_KIND_NUMBER) && s.len <= SHOWN_MAX &&
-              parse_duration(s, &negative, &ms);
+    bool ok = s.len <= SHOWN_MAX;
+    if (m->kind == JSON_KIND_NUMBER)
+        ok = ok && parse_seconds(s, &negative, &ms);
+    else
+        ok = ok && m->kind == JSON_KIND_STRING && parse_duration(s, &negative, &ms);
     if (!ok) {
         fail_value(r, "keep_alive", m->value, "seconds, or a duration like \"5m\"");
         return;
     }
     r->demand->keep_alive_given = true;
     /* Ollama: below zero is forever; what is longer than its clock (292 years) is no less. */
-    r->demand->keep_alive_forever = (negative && ms > 0) || ms > 9.2e12;
+    r->demand->keep_alive_forever = (negative && ms > 0) || ms > FOREVER_MS;
     r->demand->keep_alive_ms = r->demand->keep_alive_forever ? 0 : (uint64_t)ms;
 }
 

@@ -160,6 +160,14 @@ static void keep_alive(void **state)
         {"{\"keep_alive\":\"1.5s\"}", 1500, false},
         {"{\"keep_alive\":\"90ms\"}", 90, false},
         {"{\"keep_alive\":99999999999999}", 0, true},
+        {"{\"keep_alive\":1e9}", 1000000000000, false},
+        {"{\"keep_alive\":1.5E+2}", 150000, false},
+        {"{\"keep_alive\":2e-1}", 200, false},
+        {"{\"keep_alive\":1e10}", 0, true},
+        {"{\"keep_alive\":1e999999999999}", 0, true},
+        {"{\"keep_alive\":-1e0}", 0, true},
+        {"{\"keep_alive\":0e9999999}", 0, false},
+        {"{\"keep_alive\":1e-99999999}", 0, false},
     };
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         struct api_demand d = read_ok(&ollama, good[i].body);
@@ -168,7 +176,8 @@ static void keep_alive(void **state)
         assert_int_equal(d.keep_alive_forever, good[i].forever);
     }
     assert_false(read_ok(&ollama, "{\"keep_alive\":null}").keep_alive_given);
-    static const char *const bad[] = {"true", "\"\"", "\"soon\"", "\"5 m\"", "[]", "\"-\""};
+    static const char *const bad[] = {"true", "\"\"",  "\"soon\"", "\"5 m\"",
+                                      "[]",   "\"-\"", "\"1e9\"",  "\"1e9s\""};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct api_demand d;
         struct api_error error;
