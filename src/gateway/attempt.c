@@ -68,6 +68,8 @@ void attempt_drop(struct gateway_request *r)
     a->holds_slot = false;
     a->worker->running--;
     admit_give(r);
+    if (a->kept_for_batch)
+        unload_batch_ended(a->worker);
     availability_give_up(&a->worker->availability, r->number, uv_now(r->gateway->loop));
     gateway_worker_pump(a->worker);
 }
@@ -93,7 +95,7 @@ void attempt_mark_output(struct gateway_request *r)
 }
 
 /* What is sent instead of what the client asked for: a shorter answer, a bounded stay in memory. */
-static void limit_sizes(const struct gateway_request *r, const struct config_tier *tier,
+static void limit_sizes(struct gateway_request *r, const struct config_tier *tier,
                         struct api_edit_options *options)
 {
     options->dialect = r->route.dialect;
@@ -104,6 +106,7 @@ static void limit_sizes(const struct gateway_request *r, const struct config_tie
                                                  r->demand.keep_alive_ms > tier->keep_alive_max_ms);
     options->set_keep_alive = longer && r->route.dialect == API_DIALECT_OLLAMA;
     options->keep_alive_s = tier->keep_alive_max_ms / 1000;
+    r->attempt.kept_for_batch = unload_keeps_for_batch(r, tier, options);
 }
 
 /* Ollama reserves memory for the whole context that it is asked for (F33 ollama/ollama#8964). */
@@ -187,6 +190,7 @@ void attempt_start(struct gateway_request *r)
     r->woken = false;
     w->running++;
     w->attempts_total++;
+    unload_batch_goes_on(w);
     admit_take(r);
     if (availability_ask(&w->availability, now_ms) == AVAILABILITY_VERDICT_PROBE)
         availability_take_probe(&w->availability, r->number);

@@ -13,9 +13,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-enum { DEVICE_DRAIN_MS = 5000 };
-
-static void yield_worker(struct gateway_worker *w, const char *why)
+void device_yield_worker(struct gateway_worker *w, const char *why)
 {
     if (w->yielded)
         return;
@@ -40,8 +38,10 @@ static void describe_pressure(const struct ledger_view *v, const char *level, ch
              v->headroom_bytes < 0 ? "-" : "", units_format_bytes(magnitude, room, sizeof(room)));
 }
 
-/* One at a time: what it gives back may be enough. The one that holds most goes first. */
-static void yield_under_pressure(struct gateway_device *d, const struct ledger_view *view)
+/* One at a time: what it gives back may be enough. The one of ours that holds most goes first; those
+ * that are not ours when none is left. */
+static void yield_under_pressure(struct gateway_device *d, const struct ledger_view *view,
+                                 uint64_t now_ms)
 {
     struct gateway_worker *most = NULL;
     LIST_FOR_EACH(node, &d->gateway->workers)
@@ -55,11 +55,15 @@ static void yield_under_pressure(struct gateway_device *d, const struct ledger_v
             (!most || w->measured_bytes > most->measured_bytes))
             most = w;
     }
-    if (!most || view->releasing_bytes > 0)
+    if (view->releasing_bytes > 0 || device_external_is_giving(d, now_ms))
         return;
     char why[160];
     describe_pressure(view, pressure_level_name(device_pressure(d)), why, sizeof(why));
-    yield_worker(most, why);
+    struct gateway_worker *external = most ? NULL : device_external_next(d);
+    if (most)
+        device_yield_worker(most, why);
+    else if (external)
+        device_external_yield(d, external, why);
 }
 
 /* A worker that yields is stopped when its requests have ended, or the drain time has. */
@@ -77,10 +81,11 @@ static void stop_drained(struct gateway_device *d, uint64_t now_ms)
     }
 }
 
-static void bring_back(struct gateway_device *d, const struct ledger_view *view, uint64_t now_ms)
+/* True: one comes back. */
+static bool bring_back(struct gateway_device *d, const struct ledger_view *view, uint64_t now_ms)
 {
     if (now_ms < d->yield_until_ms)
-        return;
+        return false;
     LIST_FOR_EACH(node, &d->gateway->workers)
     {
         struct gateway_worker *w = LIST_ENTRY(node, struct gateway_worker, node);
@@ -94,17 +99,19 @@ static void bring_back(struct gateway_device *d, const struct ledger_view *view,
         w->yielded = false;
         w->yield_stopped = false;
         worker_start(w->worker);
-        return; /* one at a time: the next one is judged with this one's claim */
+        return true; /* one at a time: the next one is judged with this one's claim */
     }
+    return false;
 }
 
 void device_yield_step(struct gateway_device *d, const struct ledger_view *view, uint64_t now_ms)
 {
     if (device_pressure(d) == PRESSURE_LEVEL_CRITICAL && view->trust == LEDGER_TRUST_FRESH &&
         d->gateway->admission)
-        yield_under_pressure(d, view);
+        yield_under_pressure(d, view, now_ms);
     stop_drained(d, now_ms);
-    bring_back(d, view, now_ms);
+    bool comes = bring_back(d, view, now_ms);
+    device_external_step(d, view, !comes, now_ms);
 }
 
 /* --- by hand --- */
@@ -125,9 +132,13 @@ int gateway_device_yield(struct gateway *g, struct span name, uint64_t for_ms)
         {
             struct gateway_worker *w = LIST_ENTRY(wnode, struct gateway_worker, node);
             if (for_ms > 0 && device_has_worker(d, w) && !w->stopping)
-                yield_worker(w, why);
+                device_yield_worker(w, why);
         }
+        if (for_ms > 0)
+            device_external_yield_all(d, why);
         stop_drained(d, now_ms);
+        struct ledger_view view = ledger_view(&device_pool(d)->ledger, now_ms);
+        device_external_step(d, &view, false, now_ms);
         return 0;
     }
     return -ENOENT;

@@ -135,6 +135,7 @@ static void on_sample(void *ctx, const struct device_sample *sample)
         .headroom_bytes = view.headroom_bytes,
         .reserve_bytes = view.reserve_bytes,
         .foreign_bytes = view.foreign_bytes,
+        .releasing_bytes = view.releasing_bytes,
         .trusted = view.trust == LEDGER_TRUST_FRESH,
     };
     /* Before it has told anything it has no pressure: of a total of nothing, all of the reserve is
@@ -271,7 +272,7 @@ static void configure(struct gateway_device *d, const struct config_device *c)
     LIST_FOR_EACH(node, &d->gateway->workers)
     {
         struct gateway_worker *w = LIST_ENTRY(node, struct gateway_worker, node);
-        if (device_has_worker(d, w))
+        if (w->on == d)
             w->comeback.hold_ms = d->back_after_ms;
     }
     device_start_those_that_wait(d);

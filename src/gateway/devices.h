@@ -5,6 +5,7 @@
  *   device_claims.c   who holds what: claim, settle, release; the gate before a start
  *   device_events.c   Xids, sleep, drivers that hang, free memory that never moves
  *   device_yield.c    giving memory back under pressure or by hand, and coming back
+ *   device_external.c the same of servers that failsoft does not run
  *   device_host.c     the machine's memory: samples, pressure; device_host_claims.c: who holds it
  *   device_show.c     for the status pages
  */
@@ -62,7 +63,23 @@ void device_host_worker_gone(struct gateway_worker *w);
 
 /* --- device_yield.c --- */
 
+enum { DEVICE_DRAIN_MS = 5000 };
+
 /* After a sample: who has to go, who may end, who may come back. */
 void device_yield_step(struct gateway_device *d, const struct ledger_view *view, uint64_t now_ms);
+/* It takes no new requests from now on. */
+void device_yield_worker(struct gateway_worker *w, const char *why);
+
+/* --- device_external.c --- */
+
+/* The next one to yield under pressure; NULL: none that could be made to give memory back. */
+struct gateway_worker *device_external_next(const struct gateway_device *d);
+void device_external_yield(struct gateway_device *d, struct gateway_worker *w, const char *why);
+void device_external_yield_all(struct gateway_device *d, const char *why);
+/* What one of them was asked for may still come back. */
+bool device_external_is_giving(const struct gateway_device *d, uint64_t now_ms);
+/* After a sample. may_come: one may come back. */
+void device_external_step(struct gateway_device *d, const struct ledger_view *view, bool may_come,
+                          uint64_t now_ms);
 
 #endif

@@ -24,6 +24,7 @@
 #include "gateway/device_learn.h"
 #include "gateway/gateway.h"
 #include "gateway/histogram.h"
+#include "gateway/unload.h"
 #include "http/client.h"
 #include "http/framer.h"
 #include "http/server.h"
@@ -126,6 +127,7 @@ struct gateway_worker {
     char yield_text[200];
     struct comeback comeback;
     struct gateway_learning learn;  /* see device_learn.h */
+    struct gateway_unload unload;   /* external: see unload.h */
     struct http_call *recheck_call; /* the look at it, see recheck.c */
     uint64_t recheck_started_ms;
     /*
@@ -200,6 +202,7 @@ struct attempt {
     struct span parts[API_EDIT_PARTS_MAX]; /* of the edited body; borrowed by the call */
     bool has_edit;
     bool holds_slot;
+    bool kept_for_batch; /* see unload_keeps_for_batch() */
     uint64_t kv_claim;     /* of its worker's cache; 0: none */
     uint64_t memory_claim; /* of its worker's device; LEDGER_CLAIM_NONE: none */
     unsigned char mode;    /* enum attempt_mode */
@@ -278,6 +281,7 @@ struct gateway {
     uv_timer_t tick;
     uv_timer_t recheck;
     uv_timer_t kv_timer;
+    uv_timer_t unload_timer;
     /*
      * Events of one read, gathered for one write. One for all requests: it is filled and emptied
      * within one callback.

@@ -51,6 +51,7 @@ static void on_engine(struct worker *worker, enum worker_engine engine, void *ct
     struct gateway_worker *w = ctx;
     log_info("worker", "%s/%s: %s speaks as %s", w->service, w->tier, worker_address(worker),
              worker_engine_name(engine));
+    w->unload.single_model = false;
     kv_watch_worker_changed(w);
 }
 
@@ -88,6 +89,7 @@ static void worker_free(struct gateway_worker *w)
 {
     recheck_worker_gone(w);
     kv_watch_worker_gone(w);
+    unload_worker_gone(w);
     devices_worker_gone(w);
     predict_forget(w);
     list_remove(&w->node);
@@ -176,6 +178,7 @@ void gateway_worker_stop(struct gateway_worker *w)
     w->stopping = true;
     recheck_worker_gone(w);
     kv_watch_worker_gone(w);
+    unload_worker_gone(w);
     worker_stop(w->worker, on_stopped, w);
 }
 
@@ -214,7 +217,11 @@ void gateway_worker_pump(struct gateway_worker *w)
             break;
         if (!usable && loading && r->waits_for != REQUEST_WAIT_SLOT)
             break;
+        const struct list_node *front = w->waiting.next;
         request_step(r, LIFECYCLE_EVENT_WAKE);
+        /* There was a slot and no room in the cache: it stands in front again, and nobody overtakes. */
+        if (usable && w->waiting.next == front)
+            break;
     }
 }
 
