@@ -242,10 +242,7 @@ static unsigned part_depth(const struct demand_walk *w)
 static bool take_from_source(struct demand_walk *w, struct span inner)
 {
     switch (w->keys[w->depth]) {
-    case KEY_TYPE:
-        w->source_types++;
-        w->source_is_payload = IS(inner, "base64");
-        return true;
+    case KEY_TYPE: w->source_is_payload = IS(inner, "base64"); return true;
     case KEY_URL: add_one(&w->images); return true;
     case KEY_DATA: add(&w->source_bytes, text_bytes(inner)); return true;
     default: return false;
@@ -310,8 +307,8 @@ static void on_key(struct demand_walk *w, struct span name)
         return;
     if (w->calls_depth == 0 || w->calls_depth == w->depth)
         w->calls_depth = key == KEY_CALL || key == KEY_ESCAPED ? w->depth : 0;
-    if (w->source_depth > 0 && w->depth == w->source_depth && key == KEY_ESCAPED)
-        w->source_types++;
+    if (w->source_depth > 0 && w->depth == w->source_depth)
+        w->source_types += key == KEY_TYPE || key == KEY_ESCAPED;
     count_text(w, name);
 }
 

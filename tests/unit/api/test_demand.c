@@ -230,6 +230,9 @@ static void payloads(void **state)
          "{\"messages\":[{\"content\":[{\"type\":\"document\",\"source\":{\"type\":\"base64\","
          "\"media_type\":\"application/pdf\",\"data\":\"",
          "\"}}]}]}", 1, 0, false},
+        {&anthropic,
+         "{\"messages\":[{\"content\":[{\"source\":{\"type\":\"base64\",\"type\":7,\"data\":\"",
+         "\"}}]}]}", 0, 0, true},
         /* The next part is judged anew. */
         {&anthropic,
          "{\"messages\":[{\"content\":[{\"source\":{\"type\":\"base64\",\"data\":\"x\"}},{"
