@@ -265,6 +265,33 @@ static void describe_refusal(const struct gateway_device *d, const struct gatewa
                  units_format_bytes(load->margin_bytes, bytes, sizeof(bytes)));
 }
 
+/*
+ * Would the load be undone at once? A worker that is started while the device is under critical pressure
+ * is the next to yield, and so is one that would make it critical with what others have just taken, which
+ * counts as if it went on. That passes with the window; then the load stays.
+ */
+static bool would_stay(struct gateway_device *d, uint64_t bytes, char *why, size_t why_size)
+{
+    const struct gateway_device *pool = device_pool(d);
+    struct ledger_view view = ledger_view(&pool->ledger, uv_now(d->gateway->loop));
+    struct pressure_facts facts = {.headroom_bytes = view.headroom_bytes,
+                                   .reserve_bytes = view.reserve_bytes};
+    const struct pressure *p = &pool->pressure;
+    bool grew = p->grown_bytes > 0;
+    char size[24], time[24];
+    if (p->level == PRESSURE_LEVEL_CRITICAL) {
+        snprintf(why, why_size, "waits: critical memory pressure on %s, others hold %s", d->name,
+                 units_format_bytes(view.foreign_bytes, size, sizeof(size)));
+        return false;
+    }
+    if (!grew || pressure_with(p, &facts, bytes) < PRESSURE_LEVEL_CRITICAL)
+        return true;
+    snprintf(why, why_size, "waits: others took %s on %s within %s, and may take as much again",
+             units_format_bytes(p->grown_bytes, size, sizeof(size)), d->name,
+             units_format_duration_ms(p->settings.window_ms, time, sizeof(time)));
+    return false;
+}
+
 /* The device's own ledger: claims there. */
 static bool may_start_on(struct gateway_device *d, struct gateway_worker *w, char *why,
                          size_t why_size)
@@ -279,7 +306,8 @@ static bool may_start_on(struct gateway_device *d, struct gateway_worker *w, cha
     if (!learn_before_start(d, w, why, why_size) && decides)
         return false;
     if (d->shared)
-        return fits_driver(d, w, now_ms, why, why_size) || !decides;
+        return !decides || (fits_driver(d, w, now_ms, why, why_size) &&
+                            would_stay(d, w->predicted_bytes, why, why_size));
     if (w->claim != LEDGER_CLAIM_NONE)
         (void)ledger_claim_begin_release(&d->ledger, w->claim, now_ms);
     w->claim = LEDGER_CLAIM_NONE;
@@ -303,6 +331,9 @@ static bool may_start_on(struct gateway_device *d, struct gateway_worker *w, cha
         .adopt = !decides || vouched || w->predicted_bytes == 0,
     };
     bool refused = decides && blocked;
+    bool fits = !refused && (request.adopt || (int64_t)bytes <= view.admissible_bytes);
+    if (decides && fits && !would_stay(d, bytes, why, why_size))
+        return false;
     if (!refused && (ledger_claim_open(&d->ledger, &request, now_ms, &w->claim) == 0 || !decides))
         return true;
     describe_refusal(d, w, &view, &load, why, why_size);

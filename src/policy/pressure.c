@@ -41,39 +41,53 @@ static enum pressure_level pressure_of(const struct pressure *p, uint64_t reserv
     return level;
 }
 
-/* By how much foreign memory is above its least in the window, this moment included. */
-static uint64_t pressure_note_growth(struct pressure *p, uint64_t foreign_bytes, uint64_t now_ms)
+/* Foreign memory, but for what was on its way back before it was called foreign. */
+static int64_t pressure_taken(struct pressure *p, const struct pressure_facts *facts)
+{
+    if (p->history_count > 0 && facts->foreign_bytes > p->foreign_bytes &&
+        facts->releasing_bytes < p->releasing_bytes) {
+        uint64_t more = facts->foreign_bytes - p->foreign_bytes;
+        uint64_t fewer = p->releasing_bytes - facts->releasing_bytes;
+        p->renamed_bytes += (int64_t)(more < fewer ? more : fewer);
+    }
+    p->foreign_bytes = facts->foreign_bytes;
+    p->releasing_bytes = facts->releasing_bytes;
+    return (int64_t)facts->foreign_bytes - p->renamed_bytes;
+}
+
+/* By how much that is above its least in the window, this moment included. */
+static uint64_t pressure_note_growth(struct pressure *p, int64_t taken_bytes, uint64_t now_ms)
 {
     /* Entries are at least a fraction of the window apart, so that they reach across it however
      * often the figures come. */
     uint64_t apart_ms = p->settings.window_ms / (PRESSURE_HISTORY - 1);
     uint32_t last = (p->history_count + PRESSURE_HISTORY - 1) % PRESSURE_HISTORY;
     if (p->history_count > 0 && now_ms - p->history[last].at_ms < apart_ms) {
-        if (foreign_bytes < p->history[last].foreign_bytes)
-            p->history[last].foreign_bytes = foreign_bytes;
+        if (taken_bytes < p->history[last].taken_bytes)
+            p->history[last].taken_bytes = taken_bytes;
     } else {
         uint32_t next = p->history_count % PRESSURE_HISTORY;
         p->history[next].at_ms = now_ms;
-        p->history[next].foreign_bytes = foreign_bytes;
+        p->history[next].taken_bytes = taken_bytes;
         /* Wraps to a multiple, so that the position and "full" stay right. */
         p->history_count =
             p->history_count + 1 == 2 * PRESSURE_HISTORY ? PRESSURE_HISTORY : p->history_count + 1;
     }
-    uint64_t least = foreign_bytes;
+    int64_t least = taken_bytes;
     uint32_t kept = p->history_count < PRESSURE_HISTORY ? p->history_count : PRESSURE_HISTORY;
     for (uint32_t i = 0; i < kept; i++) {
         if (now_ms - p->history[i].at_ms <= p->settings.window_ms &&
-            p->history[i].foreign_bytes < least)
-            least = p->history[i].foreign_bytes;
+            p->history[i].taken_bytes < least)
+            least = p->history[i].taken_bytes;
     }
-    return foreign_bytes - least;
+    return (uint64_t)(taken_bytes - least);
 }
 
 enum pressure_level pressure_update(struct pressure *p, const struct pressure_facts *facts,
                                     uint64_t now_ms)
 {
     if (facts->trusted)
-        p->grown_bytes = pressure_note_growth(p, facts->foreign_bytes, now_ms);
+        p->grown_bytes = pressure_note_growth(p, pressure_taken(p, facts), now_ms);
     int64_t headroom = facts->headroom_bytes - (int64_t)p->grown_bytes;
     enum pressure_level now = pressure_of(p, facts->reserve_bytes, headroom);
     if (now >= p->level) {
@@ -97,6 +111,14 @@ enum pressure_level pressure_update(struct pressure *p, const struct pressure_fa
         p->calm = false;
     }
     return p->level;
+}
+
+enum pressure_level pressure_with(const struct pressure *p, const struct pressure_facts *facts,
+                                  uint64_t load_bytes)
+{
+    int64_t headroom = facts->headroom_bytes - (int64_t)load_bytes - (int64_t)p->grown_bytes;
+    enum pressure_level then = pressure_of(p, facts->reserve_bytes, headroom);
+    return then > p->level ? then : p->level;
 }
 
 const char *pressure_level_name(enum pressure_level level)

@@ -8,7 +8,10 @@
  *   CRITICAL   below                              drain and unload before the device runs out
  *
  * Growth counts as if it went on once more: a game that took 2 GiB in the window may take 2 GiB more.
- * Only foreign growth does; a load of our own was admitted and is no emergency.
+ * Only foreign growth does; a load of our own was admitted and is no emergency. And memory that was being
+ * given back, and is called foreign when it does not come, has not grown.
+ *
+ * So growth from before a load would undo it right after: who starts one asks pressure_with first.
  *
  * Hysteresis: worse at once, better one level at a time, each after the headroom has been `back_pct`
  * of the reserve above the level's own limit for calm_ms without a break. Figures that are not
@@ -40,6 +43,7 @@ struct pressure_facts {
     int64_t headroom_bytes; /* ledger_view.headroom_bytes */
     uint64_t reserve_bytes;
     uint64_t foreign_bytes;
+    uint64_t releasing_bytes;
     bool trusted; /* fresh figures */
 };
 
@@ -50,10 +54,13 @@ struct pressure {
     enum pressure_level level;
     bool calm; /* the headroom is there for the next better level, since calm_since_ms */
     uint64_t calm_since_ms;
-    uint64_t grown_bytes; /* by foreign memory, in the last window */
+    uint64_t grown_bytes;   /* by foreign memory, in the last window */
+    uint64_t foreign_bytes; /* at the last trusted figures */
+    uint64_t releasing_bytes;
+    int64_t renamed_bytes; /* foreign now, and on its way back before; ever */
     struct {
         uint64_t at_ms;
-        uint64_t foreign_bytes;
+        int64_t taken_bytes;
     } history[PRESSURE_HISTORY];
     uint32_t history_count; /* ever noted; the last PRESSURE_HISTORY are kept */
 };
@@ -65,6 +72,11 @@ void pressure_init(struct pressure *p, const struct pressure_settings *settings)
 /* The figures at now_ms; at every sample and every change of a claim. Returns the level. */
 enum pressure_level pressure_update(struct pressure *p, const struct pressure_facts *facts,
                                     uint64_t now_ms);
+
+/* What the level would be with so much more taken by a load: now, and by what is known of the last
+ * window. Never better than the level is. */
+enum pressure_level pressure_with(const struct pressure *p, const struct pressure_facts *facts,
+                                  uint64_t load_bytes);
 
 const char *pressure_level_name(enum pressure_level level);
 

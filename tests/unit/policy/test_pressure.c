@@ -68,6 +68,83 @@ static void an_own_load_is_no_growth(void **state)
     assert_int_equal(p.grown_bytes, 0);
 }
 
+static enum pressure_level look_with(struct pressure *p, int64_t headroom_mib, uint64_t foreign_mib,
+                                     uint64_t releasing_mib, uint64_t now_ms)
+{
+    struct pressure_facts facts = {.headroom_bytes = headroom_mib * (int64_t)MIB,
+                                   .reserve_bytes = GIB,
+                                   .foreign_bytes = foreign_mib * MIB,
+                                   .releasing_bytes = releasing_mib * MIB,
+                                   .trusted = true};
+    return pressure_update(p, &facts, now_ms);
+}
+
+/* 8 GiB of an ended worker do not come back and are called foreign from then on: nobody took them. */
+static void memory_that_did_not_come_back_has_not_grown(void **state)
+{
+    (void)state;
+    struct pressure p = fresh();
+    assert_int_equal(look_with(&p, 4000, 100, 8000, 0), PRESSURE_LEVEL_NORMAL);
+    assert_int_equal(look_with(&p, 4000, 8100, 0, 500), PRESSURE_LEVEL_NORMAL);
+    assert_int_equal(p.grown_bytes, 0);
+    /* What is given back later is no growth either, and a stranger's still is. */
+    assert_int_equal(look_with(&p, 4000, 8100, 3000, 1000), PRESSURE_LEVEL_NORMAL);
+    assert_int_equal(p.grown_bytes, 0);
+    look_with(&p, 3000, 9100, 3000, 1500);
+    assert_int_equal(p.grown_bytes, 1000 * MIB);
+}
+
+static enum pressure_level with_load(const struct pressure *p, int64_t headroom_mib,
+                                     uint64_t load_mib)
+{
+    struct pressure_facts facts = {.headroom_bytes = headroom_mib * (int64_t)MIB,
+                                   .reserve_bytes = GIB};
+    return pressure_with(p, &facts, load_mib * MIB);
+}
+
+/* A stranger took 6 GiB and keeps still: what fits beside it is not started before that is known. */
+static void a_load_waits_for_the_end_of_growth(void **state)
+{
+    (void)state;
+    struct pressure p = fresh();
+    assert_int_equal(look(&p, 14000, 0, 0), PRESSURE_LEVEL_NORMAL);
+    assert_int_equal(look(&p, 8000, 6000, 500), PRESSURE_LEVEL_NORMAL);
+    assert_int_equal(with_load(&p, 8000, 500), PRESSURE_LEVEL_NORMAL);
+    assert_int_equal(with_load(&p, 8000, 5000), PRESSURE_LEVEL_CRITICAL);
+    for (uint64_t now = 1000; now <= 2500; now += 500)
+        assert_int_equal(look(&p, 8000, 6000, now), PRESSURE_LEVEL_NORMAL);
+    assert_int_equal(with_load(&p, 8000, 5000), PRESSURE_LEVEL_NORMAL);
+    assert_int_equal(look(&p, 3000, 6000, 3000), PRESSURE_LEVEL_NORMAL);
+}
+
+/* Whoever asks first is not sent away by growth that he was told of. */
+static void what_was_let_in_stays(void **state)
+{
+    (void)state;
+    uint64_t seed = 11;
+    unsigned started = 0;
+    for (unsigned walk = 0; walk < 3000; walk++) {
+        struct pressure p = fresh();
+        int64_t headroom = 16000;
+        uint64_t foreign = 0;
+        uint64_t now = 0;
+        for (unsigned i = 0; i < 12; i++) {
+            uint64_t taken = random_below(&seed, 2) ? random_below(&seed, 3000) : 0;
+            headroom -= (int64_t)taken;
+            foreign += taken;
+            look(&p, headroom, foreign, now += 250 + random_below(&seed, 500));
+        }
+        uint64_t load = random_below(&seed, 12000);
+        if (with_load(&p, headroom, load) == PRESSURE_LEVEL_CRITICAL)
+            continue;
+        started++;
+        for (unsigned i = 0; i < 8; i++)
+            assert_true(look(&p, headroom - (int64_t)load, foreign,
+                             now += 1 + random_below(&seed, 700)) < PRESSURE_LEVEL_CRITICAL);
+    }
+    assert_in_range(started, 100, 2900);
+}
+
 static void gets_better_slowly_one_level_at_a_time(void **state)
 {
     (void)state;
@@ -188,6 +265,9 @@ int main(void)
         cmocka_unit_test(levels_follow_the_headroom),
         cmocka_unit_test(growth_counts_as_if_it_went_on),
         cmocka_unit_test(an_own_load_is_no_growth),
+        cmocka_unit_test(memory_that_did_not_come_back_has_not_grown),
+        cmocka_unit_test(a_load_waits_for_the_end_of_growth),
+        cmocka_unit_test(what_was_let_in_stays),
         cmocka_unit_test(gets_better_slowly_one_level_at_a_time),
         cmocka_unit_test(back_needs_more_than_down),
         cmocka_unit_test(does_not_flap),
