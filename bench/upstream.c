@@ -329,8 +329,8 @@ static const struct route routes[] = {
      "49152,"
      "\"n_ctx_train\":8192,\"n_embd\":576,\"n_params\":134515008,\"size\":96649728}}]}"},
     {"/props", true, "application/json; charset=utf-8",
-     "{\"default_generation_settings\":{\"n_ctx\":8192,\"params\":{\"temperature\":0.8,"
-     "\"top_k\":40,\"top_p\":0.95,\"min_p\":0.05}},\"total_slots\":4,\"model_alias\":\"bench\","
+     "{\"default_generation_settings\":{\"n_ctx\":8388608,\"params\":{\"temperature\":0.8,"
+     "\"top_k\":40,\"top_p\":0.95,\"min_p\":0.05}},\"total_slots\":1024,\"model_alias\":\"bench\","
      "\"model_path\":\"/models/bench.gguf\",\"modalities\":{\"vision\":false,\"audio\":false},"
      "\"chat_template\":\"{{ messages }}\",\"bos_token\":\"<s>\",\"eos_token\":\"</s>\","
      "\"build_info\":\"b1-bench\",\"is_sleeping\":false}"},

@@ -196,6 +196,7 @@ static void look_at_host(const struct gateway_request *r, const struct gateway_w
 {
     if (w->device[0] != '\0' || !worker_is_managed(w->worker) || !t->loaded)
         return;
+    devices_host_view(r->gateway, view);
     t->host = view;
     t->pressure = devices_host_pressure(r->gateway);
 }
@@ -246,7 +247,6 @@ static void fill_facts(const struct gateway_request *r, uint32_t passed, struct 
         .delay_max_ms = s->memory_wait_ms,
         .delayed_ms = r->delay_since_ms > 0 ? now_ms - r->delay_since_ms : 0,
     };
-    devices_host_view(r->gateway, &room->host);
     for (unsigned i = 0; i < r->service->tier_count; i++)
         look_at_tier(r, i, passed, room);
 }
