@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     DEVICES_MAX_PROCESSES = 64,
@@ -44,6 +45,48 @@ bool device_has_worker(const struct gateway_device *d, const struct gateway_work
 }
 
 /* --- samples --- */
+
+/* Whose group is it? A worker, or the trial run for one, leads a process group of its own. */
+static bool is_leader(const struct gateway_device *d, int pid)
+{
+    LIST_FOR_EACH(node, &d->gateway->workers)
+    {
+        const struct gateway_worker *w = LIST_ENTRY(node, struct gateway_worker, node);
+        if (device_has_worker(d, w) && (worker_pid(w->worker) == pid || w->learn.ask_pid == pid))
+            return true;
+    }
+    return false;
+}
+
+/*
+ * What a worker's children hold is the worker's: a program may load its model in a process that it
+ * forked. Asked of the listed processes alone, which are few. A child that has ended since cannot be
+ * asked any more: its bytes are missing for one sample, which the ledger bears (ledger_observe.c); one
+ * that leads a group of its own is a stranger.
+ */
+static void add_children(const struct gateway_device *d, struct device_sample *s)
+{
+    for (size_t i = 0; i < s->n_processes;) {
+        struct device_process *child = &s->processes[i];
+        int group = child->pid > 0 ? getpgid(child->pid) : -1;
+        if (group <= 0 || group == child->pid || !is_leader(d, group)) {
+            i++;
+            continue;
+        }
+        struct device_process *leader = NULL;
+        for (size_t j = 0; j < s->n_processes && !leader; j++)
+            leader = s->processes[j].pid == group ? &s->processes[j] : NULL;
+        if (!leader) {
+            child->pid = group;
+            i++;
+            continue;
+        }
+        if (child->has_bytes)
+            leader->bytes += child->bytes;
+        leader->has_bytes = leader->has_bytes || child->has_bytes;
+        *child = s->processes[--s->n_processes];
+    }
+}
 
 static void to_ledger(struct gateway_device *d, const struct device_sample *s,
                       struct ledger_process *processes, struct ledger_sample *out)
@@ -94,12 +137,15 @@ static void share_with_host(struct gateway_device *d)
     device_start_those_that_wait(d);
 }
 
-static void on_sample(void *ctx, const struct device_sample *sample)
+static void on_sample(void *ctx, const struct device_sample *told)
 {
     struct gateway *g = ctx;
-    struct gateway_device *d = device_find(g, sample->device);
+    struct gateway_device *d = device_find(g, told->device);
+    struct device_sample copy = *told;
+    const struct device_sample *sample = &copy;
     if (!d || g->stopping)
         return;
+    add_children(d, &copy);
     /* The monitor counts in CLOCK_MONOTONIC, and so does the loop; but the loop's time stands still
      * within a turn, and a sample may be younger than that. */
     uv_update_time(g->loop);
