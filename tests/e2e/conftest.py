@@ -19,7 +19,8 @@ from rig_gateway import Gateway, binary  # noqa: E402
 CASES = HERE.parent / "cases"
 TEST_DEADLINE_S = 45
 ENGINE_FILES = {"test_admission.py", "test_home.py", "test_learning.py", "test_falling_memory.py",
-                "test_kv_engine.py", "test_real_engine.py", "test_rpc_device.py", "test_sim_engine.py"}
+                "test_kv_engine.py", "test_prompt_bound.py", "test_real_engine.py",
+                "test_rpc_device.py", "test_sim_engine.py"}
 SIM_DIR = pytest.StashKey()
 
 
