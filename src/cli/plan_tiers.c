@@ -87,11 +87,13 @@ static uint64_t add(uint64_t a, uint64_t b)
     return a <= UINT64_MAX - b ? a + b : UINT64_MAX;
 }
 
-/* The simulated card lives in the engine's own memory, an integrated device in the machine's. */
+/* The simulated card lives in the engine's own memory, an integrated device in the machine's. What the
+ * card holds for a program that is not ggml is a number. */
 static bool takes_host_memory(const struct plan_entry *e)
 {
     return e->device != NULL &&
-           (e->device->shared || e->device->device->kind == CONFIG_DEVICE_KIND_SIM);
+           (e->device->shared ||
+            (e->device->device->kind == CONFIG_DEVICE_KIND_SIM && !e->source.declared));
 }
 
 void plan_need(const struct plan_entry *e, const struct tier_estimate *estimate,

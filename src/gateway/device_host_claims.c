@@ -41,11 +41,15 @@ static struct gateway_device *device_of(const struct gateway_worker *w)
     return device_find(w->gateway, w->device);
 }
 
-/* What it takes of its device is the machine's memory, too. */
+/* What it takes of its device is the machine's memory, too: of an integrated one, and of a simulated
+ * one, which lives in the engine's own memory. A program that is not ggml takes none there: what the
+ * card holds for it is a number. */
 static uint64_t device_part(const struct gateway_worker *w)
 {
     const struct gateway_device *d = device_of(w);
-    if (!d || !(d->shared || d->kind == CONFIG_DEVICE_KIND_SIM))
+    bool in_engine =
+        d && d->kind == CONFIG_DEVICE_KIND_SIM && worker_get_options(w->worker)->command_count == 0;
+    if (!d || !(d->shared || in_engine))
         return 0;
     return w->predicted_bytes > w->host_apart_bytes ? w->predicted_bytes - w->host_apart_bytes : 0;
 }
