@@ -255,6 +255,8 @@ static size_t source_text(yyjson_val *v)
     size_t idx, max, types = 0, n = 0;
     bool base64 = false;
     yyjson_val *key, *value;
+    if (!yyjson_is_obj(v))
+        return as_text(v);
     yyjson_obj_foreach(v, idx, max, key, value)
     {
         if (!named(key, "type"))
@@ -274,6 +276,8 @@ static size_t as_text(yyjson_val *v)
     yyjson_val *key, *value;
     if (yyjson_is_str(v))
         return yyjson_get_len(v);
+    if (!yyjson_is_ctn(v))
+        return 0;
     yyjson_arr_foreach(v, idx, max, value) n += as_text(value);
     yyjson_obj_foreach(v, idx, max, key, value)
     {
