@@ -45,11 +45,6 @@ static bool by_hand(const struct gateway_device *d, uint64_t now_ms)
     return now_ms < d->yield_until_ms;
 }
 
-static uint64_t foreign_now(struct gateway_device *d)
-{
-    return device_pool(d)->ledger.base_bytes;
-}
-
 /* --- yielding --- */
 
 void device_external_yield(struct gateway_device *d, struct gateway_worker *w, const char *why)
@@ -61,7 +56,7 @@ void device_external_yield(struct gateway_device *d, struct gateway_worker *w, c
     u->calm_since_ms = 0;
     u->outcome = UNLOAD_NONE;
     u->seen = false;
-    u->last_bytes = 0;
+    u->came_bytes = 0;
     w->need_bytes = 0;
     device_yield_worker(w, why);
     u->why_length = (uint32_t)strlen(w->yield_text);
@@ -123,25 +118,50 @@ struct gateway_worker *device_external_next(const struct gateway_device *d)
 
 /* --- what came of it --- */
 
-static void note_release(struct gateway_device *d, struct gateway_worker *w, uint64_t now_ms)
+/* Its memory may be coming back just now. */
+static bool is_measured(const struct gateway_worker *w, uint64_t now_ms)
+{
+    const struct gateway_unload *u = &w->unload;
+    if (!w->yielded || !w->yield_stopped || u->seen)
+        return false;
+    return u->outcome == UNLOAD_ASKED ||
+           (u->outcome == UNLOAD_DONE && now_ms - u->answered_ms < EXTERNAL_RELEASE_MS);
+}
+
+static void note_release(const struct gateway_device *d, struct gateway_worker *w, uint64_t bytes)
 {
     struct gateway_unload *u = &w->unload;
-    if (u->outcome != UNLOAD_DONE || now_ms - u->answered_ms >= EXTERNAL_RELEASE_MS)
+    u->came_bytes += bytes;
+    if (u->came_bytes < EXTERNAL_SEEN_BYTES)
         return;
-    uint64_t now_bytes = foreign_now(d);
-    uint64_t less = u->before_bytes > now_bytes ? u->before_bytes - now_bytes : 0;
-    bool steady = less <= u->last_bytes;
-    u->last_bytes = less;
-    if (less < EXTERNAL_SEEN_BYTES)
-        return;
-    if (less > w->need_bytes)
-        w->need_bytes = less;
-    if (!steady || u->seen)
-        return;
+    w->need_bytes = u->came_bytes;
+    if (bytes > EXTERNAL_SEEN_BYTES / 4 || u->outcome != UNLOAD_DONE)
+        return; /* there may be more of it */
     u->seen = true;
-    char bytes[24];
+    char text[24];
     log_info("device", "%s/%s: %s of %s came back", w->service, w->tier,
-             units_format_bytes(w->need_bytes, bytes, sizeof(bytes)), d->name);
+             units_format_bytes(w->need_bytes, text, sizeof(text)), d->name);
+}
+
+/* By how much foreign memory is less than at the last sample, in equal parts to those that were asked:
+ * whose it was nobody tells. */
+static void note_releases(struct gateway_device *d, uint64_t now_ms)
+{
+    uint64_t now_bytes = device_pool(d)->ledger.base_bytes;
+    uint64_t less = d->foreign_before > now_bytes ? d->foreign_before - now_bytes : 0;
+    unsigned count = 0;
+    d->foreign_before = now_bytes;
+    LIST_FOR_EACH(node, &d->gateway->workers)
+    {
+        struct gateway_worker *w = LIST_ENTRY(node, struct gateway_worker, node);
+        count += device_has_external(d, w) && is_measured(w, now_ms);
+    }
+    LIST_FOR_EACH(node, &d->gateway->workers)
+    {
+        struct gateway_worker *w = LIST_ENTRY(node, struct gateway_worker, node);
+        if (count > 0 && device_has_external(d, w) && is_measured(w, now_ms))
+            note_release(d, w, less / count);
+    }
 }
 
 /* The reason of the yield stays in front; what is known of the rest goes behind it. */
@@ -178,12 +198,11 @@ static void describe(const struct gateway_device *d, struct gateway_worker *w, u
     }
 }
 
-static void ask_drained(struct gateway_device *d, struct gateway_worker *w, uint64_t now_ms)
+static void ask_drained(struct gateway_worker *w, uint64_t now_ms)
 {
     if (w->yield_stopped || (w->running > 0 && now_ms - w->yielded_ms < DEVICE_DRAIN_MS))
         return;
     w->yield_stopped = true;
-    w->unload.before_bytes = foreign_now(d);
     unload_start(w);
     if (w->unload.outcome == UNLOAD_IMPOSSIBLE)
         log_warning("device",
@@ -233,6 +252,7 @@ static void bring_back(struct gateway_device *d, struct gateway_worker *w)
 void device_external_step(struct gateway_device *d, const struct ledger_view *view, bool may_come,
                           uint64_t now_ms)
 {
+    note_releases(d, now_ms);
     LIST_FOR_EACH(node, &d->gateway->workers)
     {
         struct gateway_worker *w = LIST_ENTRY(node, struct gateway_worker, node);
@@ -242,8 +262,7 @@ void device_external_step(struct gateway_device *d, const struct ledger_view *vi
             device_external_yield(d, w, "its device is given back by hand");
         if (!w->yielded)
             continue;
-        ask_drained(d, w, now_ms);
-        note_release(d, w, now_ms);
+        ask_drained(w, now_ms);
         describe(d, w, now_ms);
         if (may_come && may_return(d, view, w, now_ms)) {
             bring_back(d, w);

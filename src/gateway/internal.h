@@ -66,6 +66,7 @@ struct gateway_device {
     struct free_watch free_watch;
     uint64_t since_ms;        /* watched since */
     uint64_t yield_until_ms;  /* by hand; 0: not */
+    uint64_t foreign_before;  /* at the last sample, see device_external.c */
     char why[DEVICE_WHY_MAX]; /* what telemetry has to say; "" when all is well */
     /* Integrated: its memory is the machine's, and so are its claims: see device_host.c. */
     bool shared;

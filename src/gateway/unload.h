@@ -55,9 +55,8 @@ struct gateway_unload {
     uint64_t due_ms; /* 0: none */
     char model[UNLOAD_MODEL_BYTES];
     /* What giving back has brought, see device_external.c. */
-    uint64_t before_bytes;  /* foreign memory of its device when it was asked */
-    uint64_t last_bytes;    /* by how much it was less at the last sample */
-    bool seen;              /* it is less, and stays so */
+    uint64_t came_bytes;    /* seen to come back since it was asked */
+    bool seen;              /* … and no more comes */
     uint32_t why_length;    /* of the worker's yield_text: what stays in front */
     uint64_t calm_since_ms; /* yielded, and no pressure since; 0: not looked at yet */
 };
