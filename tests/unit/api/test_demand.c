@@ -237,6 +237,11 @@ static void payloads(void **state)
         {&anthropic,
          "{\"messages\":[{\"content\":[{\"source\":{\"type\":\"base64\",\"data\":\"x\"}},{"
          "\"source\":{"
+         "\"type\":7,\"data\":\"",
+         "\"}}]}]}", 1, 0, true},
+        {&anthropic,
+         "{\"messages\":[{\"content\":[{\"source\":{\"type\":\"base64\",\"data\":\"x\"}},{"
+         "\"source\":{"
          "\"data\":\"",
          "\"}}]}]}", 1, 0, true},
         {&anthropic, "{\"messages\":[{\"content\":[{\"source\":{\"type\":\"url\",\"url\":\"data:",
@@ -388,6 +393,14 @@ static void bounds_by_hand(void **state)
         {&native, "{\"prompt\":{\"prompt_string\":\"abc\"}}", 3, 0},
         {&generate, "{\"prompt\":\"a\",\"system\":\"bc\",\"suffix\":\"def\",\"context\":[7,8]}",
          1 + 2 + 3 + 2, 0},
+        /* Elements are what stands directly in the list. */
+        {&openai, "{\"messages\":[{\"a\":[1,2],\"b\":[3]},{}]}", 15 + 2 + 3, 2},
+        /* Two texts in sources: each counts once. [{content:[{source:{data:ab}},{source:{data:c}}]}] */
+        {&anthropic,
+         "{\"messages\":[{\"content\":[{\"source\":{\"data\":\"ab\"}},{\"source\":{\"data\":\"c\"}}"
+         "]}]}",
+         20 + 7 + 2 * (6 + 4) + 3, 1},
+        {&openai, "{\"tools\":\"a,b:c\"}", 5 + 2 + 2, 0},
         /* A template of two bytes, around each of two messages and once more: [ {} , {} ] */
         {&ollama, "{\"messages\":[{},{}],\"template\":\"xy\"}", 7 + 2 * 3, 2},
         {&openai, "{\"chat_template\":\"xy\",\"messages\":[{},{}]}", 7 + 2 * 3, 2},
@@ -452,7 +465,7 @@ static void sound_files(void **state)
         "data\xff\xff\xff\xff";
     static const char tail[] = "\r\n--B--\r\n";
     enum { SECOND = 32000 };
-    size_t size = sizeof(head) + sizeof(wav) + sizeof(tail) + SECOND;
+    size_t size = sizeof(head) + sizeof(wav) + sizeof(tail) + SECOND + 2;
     char *body = calloc(1, size);
     size_t n = sizeof(head) - 1;
     memcpy(body, head, n);
@@ -465,6 +478,11 @@ static void sound_files(void **state)
     assert_int_equal(demand_of(&audio, (struct span){body, n}, &d, &error), 0);
     assert_int_equal(d.audio_bytes, sizeof(wav) - 1 + SECOND);
     assert_int_equal(d.audio_ms, 1000);
+    /* A part of a millisecond is one. */
+    memcpy(body + n - (sizeof(tail) - 1), "xx", 2);
+    memcpy(body + n - (sizeof(tail) - 1) + 2, tail, sizeof(tail) - 1);
+    assert_int_equal(demand_of(&audio, (struct span){body, n + 2}, &d, &error), 0);
+    assert_int_equal(d.audio_ms, 1001);
     memcpy(body + sizeof(head) - 1, "ID3", 3);
     assert_int_equal(demand_of(&audio, (struct span){body, n}, &d, &error), 0);
     assert_int_equal(d.audio_ms, d.audio_bytes);

@@ -343,10 +343,13 @@ static void sizes(void **state)
     const struct api_route ollama = {.operation = API_OPERATION_OLLAMA_CHAT,
                                      .dialect = API_DIALECT_OLLAMA,
                                      .body = API_BODY_JSON};
+    const struct api_route responses = {
+        .operation = API_OPERATION_RESPONSES, .dialect = API_DIALECT_OPENAI, .body = API_BODY_JSON};
     const struct api_route native = {.operation = API_OPERATION_NATIVE_COMPLETION,
                                      .body = API_BODY_JSON};
     static const struct {
-        char route; /* c: chat, n: native, o: ollama output and context, k: ollama keep_alive */
+        char
+            route; /* c: chat, n: native, r: responses, o: ollama output and context, k: ollama keep_alive */
         const char *body, *want;
     } cases[] = {
         {'c', "{}", "{\"max_tokens\":7}"},
@@ -355,6 +358,8 @@ static void sizes(void **state)
         {'c', "{\"max_tokens\":null,\"n_predict\":-1}", "{\"max_tokens\":7,\"n_predict\":7}"},
         {'n', "{ }", "{\"n_predict\":7 }"},
         {'n', "{\"max_tokens\":9}", "{\"max_tokens\":7}"},
+        {'r', "{\"a\":1}", "{\"max_output_tokens\":7,\"a\":1}"},
+        {'r', "{\"max_output_tokens\":9}", "{\"max_output_tokens\":7}"},
         {'o', "{}", "{\"options\":{\"num_predict\":7,\"num_ctx\":4096}}"},
         {'o', "{\"options\":null}", "{\"options\":{\"num_predict\":7,\"num_ctx\":4096}}"},
         {'o', "{\"options\":{ }}", "{\"options\":{\"num_predict\":7,\"num_ctx\":4096 }}"},
@@ -369,6 +374,7 @@ static void sizes(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const struct api_route *route = cases[i].route == 'c'   ? &chat
                                         : cases[i].route == 'n' ? &native
+                                        : cases[i].route == 'r' ? &responses
                                                                 : &ollama;
         struct api_edit_options o = {.dialect = route->dialect,
                                      .operation = route->operation,
