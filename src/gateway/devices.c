@@ -88,6 +88,22 @@ static void add_children(const struct gateway_device *d, struct device_sample *s
     }
 }
 
+/*
+ * What one buffer must fit into: the largest hole. A driver's limit on single buffers is none for us:
+ * ggml cuts every part of a model into buffers of at most the backend's max_size (measured: weights of
+ * 85 MiB load onto a card that grants 50), so the limit alone refuses nothing, and a hole that takes the
+ * largest piece is none either. What cannot be cut, one tensor above the limit, fails with a line of its
+ * own, and is not tried again (device_learn.c).
+ */
+static uint64_t largest_block(const struct device_sample *s)
+{
+    if (!(s->has & DEVICE_HAS_LARGEST_FREE))
+        return 0;
+    bool fits_pieces =
+        (s->has & DEVICE_HAS_MAX_ALLOC) && s->max_alloc_bytes <= s->largest_free_bytes;
+    return fits_pieces ? 0 : s->largest_free_bytes;
+}
+
 static void to_ledger(struct gateway_device *d, const struct device_sample *s,
                       struct ledger_process *processes, struct ledger_sample *out)
 {
@@ -101,7 +117,7 @@ static void to_ledger(struct gateway_device *d, const struct device_sample *s,
         .total_bytes = s->total_bytes,
         .used_bytes = s->used_bytes,
         .free_bytes = s->free_bytes,
-        .largest_bytes = s->has & DEVICE_HAS_LARGEST_FREE ? s->largest_free_bytes : 0,
+        .largest_bytes = largest_block(s),
         .processes = processes,
     };
     LIST_FOR_EACH(node, &d->gateway->workers)
