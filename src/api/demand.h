@@ -70,13 +70,15 @@ int api_demand_read(const struct api_route *route, const struct api_request *req
  * and tokens(s) ≤ bytes(s). What is added around s is API_DEMAND_EDGE_TOKENS at most.
  * s is made of texts of the request and of the template. Unescaping never lengthens a JSON string;
  * what a template writes as JSON again (tools, schemas, tool calls) is counted with a space or a
- * line break and an indentation of four at every mark, <, > and & as \u003c (Go), non-ASCII
- * as \uXXXX, \b and \f likewise, numbers with 25 characters. A template that the client brings along
- * is counted once for every message and once more. Hence bytes(s) ≤ prompt_bytes + template_bytes × (m + 1).
+ * line break and an indentation of four at every mark, <, > and & as \u003c (Go), non-ASCII as
+ * \uXXXX, \b and \f likewise, numbers with 25 characters. A template that the client brings along
+ * counts once for every message and once more.
+ * Hence bytes(s) ≤ prompt_bytes + template_bytes × (m + 1).
  *
- * Not covered: a template that writes one text twice (or loops over anything but messages), or JSON inside a string with an indentation;
- * a tokenizer that normalises first and has no shorter piece (NFC lengthens up to 3 times, NFKC
- * up to 11: U+FDFA; llama.cpp does neither for BPE); text that the engine fetches or extracts itself.
+ * Not covered: a template that writes one text twice, or loops over anything but messages; JSON
+ * inside a string with an indentation; a tokenizer that normalises first and has no shorter piece
+ * (NFC lengthens up to 3 times, NFKC up to 11: U+FDFA; llama.cpp does neither for BPE); text that
+ * the engine fetches or extracts itself.
  */
 uint64_t api_demand_prompt_tokens_upper(const struct api_demand *demand, uint64_t template_bytes);
 

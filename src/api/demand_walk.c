@@ -48,7 +48,7 @@ static bool is(struct span key, const char *name, size_t len)
 }
 #define IS(key, name) is(key, name, sizeof(name) - 1)
 
-/* Payloads are known by their exact name, else they are text; calls by any that a worker may take. */
+/* Payloads are known by their exact name, else they are text; calls by any a worker may take. */
 static enum key key_of(struct span key)
 {
     switch (key.len) {
@@ -133,7 +133,7 @@ static uint64_t text_bytes(struct span inner)
     return n;
 }
 
-/* By how much a byte grows when its text is written as JSON again, see the proof in api/demand.h. */
+/* By how much a byte grows when its text is written as JSON again: the proof in api/demand.h. */
 enum { HEX = 5, LOOK = 255 };
 #define NON_ASCII_ROW 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2
 static const unsigned char growth[256] = {

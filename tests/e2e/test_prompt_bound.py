@@ -1,8 +1,8 @@
 """The bound that admission works with against the real tokenizer: no prompt has more tokens than
 api_demand_prompt_tokens_upper says (tests/programs/prompt_bound.c prints it for a body).
 
-Texts that tokenizers are bad at, once bare (a bound without any allowance for a template) and once in
-chats, with tools and several messages.
+Texts that tokenizers are bad at, once bare (a bound without any allowance for a template) and once
+in chats, with tools and several messages.
 """
 
 import base64
@@ -26,7 +26,8 @@ EDGE_TOKENS = 8
 CHAT = "/v1/chat/completions"
 
 SOME = random.Random(5)
-CODE = 'static int f(int x)\n{\n    if (x > 0) {\n        return f(x - 1) + 1;\n    }\n\treturn 0;\n}\n'
+CODE = ('static int f(int x)\n{\n    if (x > 0) {\n        return f(x - 1) + 1;\n    }\n'
+        '\treturn 0;\n}\n')
 TEXTS = {
     "english": "The lighthouse keeper wrote about the weather and the ships that passed. " * 8,
     "one-letter": "a",
@@ -34,7 +35,7 @@ TEXTS = {
     "capitals": "THE QUICK BROWN FOX JUMPS OVER THE LAZY DOG " * 5,
     "mixed-case": "tHe qUiCk bRoWn FoX " * 10,
     "no-spaces": "thequickbrownfoxjumpsoverthelazydog" * 10,
-    "long-word": "Donaudampfschifffahrtselektrizitätenhauptbetriebswerkbauunterbeamtengesellschaft" * 3,
+    "long-word": "Donaudampfschifffahrtselektrizitätenhauptbetriebswerkbauunterbeamter" * 3,
     "code": CODE * 4,
     "deep-code": "".join("    " * i + f"for i{i} in x:\n" for i in range(30)),
     "tabs": "".join("\t" * i + "x\n" for i in range(30)),

@@ -353,7 +353,7 @@ static void texts_and_ids(void **state)
     assert_int_equal(read_ok(&openai, "{\"messages\":[]}").messages, 0);
 }
 
-/* What an encoder makes of tools is never longer than what was counted: indented, spaces, escapes. */
+/* What an encoder makes of tools is never longer than what was counted: indentation, escapes. */
 static void tools_as_json(void **state)
 {
     (void)state;
@@ -395,7 +395,7 @@ static void bounds_by_hand(void **state)
          1 + 2 + 3 + 2, 0},
         /* Elements are what stands directly in the list. */
         {&openai, "{\"messages\":[{\"a\":[1,2],\"b\":[3]},{}]}", 15 + 2 + 3, 2},
-        /* Two texts in sources: each counts once. [{content:[{source:{data:ab}},{source:{data:c}}]}] */
+        /* Two texts in sources: each counts once. */
         {&anthropic,
          "{\"messages\":[{\"content\":[{\"source\":{\"data\":\"ab\"}},{\"source\":{\"data\":\"c\"}}"
          "]}]}",

@@ -1,8 +1,8 @@
 /*
- * The bound over generated bodies: what an independent renderer, on yyjson, makes of the same body is
- * never longer than what was counted. In every dialect; spellings, white space and nesting vary.
- * The renderer writes more than any template would (all texts, all names, tools with indentation), and
- * still not a byte more than the bound may be.
+ * The bound over generated bodies: what an independent renderer, on yyjson, makes of the same body
+ * is never longer than what was counted. In every dialect; spellings, white space and nesting vary.
+ * The renderer writes what any template may (all texts, tools and calls with every habit of an
+ * encoder), and still not a byte more than the bound.
  */
 #include "tests/unit/unit.h"
 
