@@ -211,6 +211,7 @@ static void update_pressure(struct gateway_device *d, const struct ledger_view *
         .headroom_bytes = view->headroom_bytes,
         .reserve_bytes = view->reserve_bytes,
         .foreign_bytes = view->foreign_bytes,
+        .releasing_bytes = view->releasing_bytes,
         .trusted = view->trust == LEDGER_TRUST_FRESH,
     };
     enum pressure_level level = pressure_update(&d->pressure, &facts, now_ms);

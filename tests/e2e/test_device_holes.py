@@ -31,6 +31,7 @@ def holes(card):  # noqa: F811
 
 def test_a_hole_that_is_too_small_is_no_room(card, holes, start):  # noqa: F811
     gateway = start()
+    assert eventually(lambda: gateway.tiers("chat")["cpu"]["state"] == "ready", READY_S, 0.1)
     assert eventually(lambda: "the largest on gpu0 is 64 MiB" in gpu(gateway)["reason"], READY_S,
                       0.1), gpu(gateway)
     assert ask(gateway).tier == "cpu"
