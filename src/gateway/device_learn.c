@@ -12,8 +12,9 @@
 enum {
     LEARN_IDLE_SAMPLES = 3, /* the same figure so often without a request: that is what stays */
     LEARN_RECYCLE_PAUSE_MS = 10 * 60 * 1000,
-    LEARN_UNFIT_AFTER = 2,  /* once may have been somebody else's memory */
-    LEARN_ENOUGH_PCT = 125, /* of the prediction: more than enough */
+    LEARN_UNFIT_AFTER = 2,                 /* once may have been somebody else's memory */
+    LEARN_UNFIT_RETRY_MS = 60 * 60 * 1000, /* what made it fail may have gone unseen */
+    LEARN_ENOUGH_PCT = 125,                /* of the prediction: more than enough */
     LEARN_PERCENT = 100,
 };
 
@@ -102,16 +103,23 @@ static uint64_t room_of_failure(const struct gateway_worker *w)
 
 /* It failed with more than enough, by the prediction; that may be wrong. So it is tried again where
  * there is clearly more: not in a circle, as the room must be larger each time. */
-static bool is_unfit_here(const struct gateway_device *d, const struct gateway_worker *w, char *why,
+static bool is_unfit_here(const struct gateway_device *d, struct gateway_worker *w, char *why,
                           size_t why_size)
 {
+    uint64_t now_ms = uv_now(d->gateway->loop);
     if (!learning_is_unfit(table_of(w), &w->learn.key))
         return false;
+    if (w->learn.unfit_since_ms == 0)
+        w->learn.unfit_since_ms = now_ms;
+    if (now_ms - w->learn.unfit_since_ms >= LEARN_UNFIT_RETRY_MS) {
+        w->learn.unfit_since_ms = now_ms;
+        return false;
+    }
     uint64_t failed_in = room_of_failure(w);
     char size[24], more[64] = "";
     if (failed_in < LEDGER_BYTES_MAX / 2) {
         uint64_t enough = failed_in / LEARN_PERCENT * LEARN_ENOUGH_PCT;
-        struct ledger_view v = ledger_view(&d->ledger, uv_now(d->gateway->loop));
+        struct ledger_view v = ledger_view(&d->ledger, now_ms);
         if (v.admissible_bytes > 0 && (uint64_t)v.admissible_bytes >= enough)
             return false;
         snprintf(more, sizeof(more), "%s are free, ",
@@ -121,7 +129,7 @@ static bool is_unfit_here(const struct gateway_device *d, const struct gateway_w
         why, why_size,
         "does not fit on %s: loading it failed although there was more than enough memory%s%s; "
         "not tried again before %sa reload (SIGHUP) or a change of its settings, engine or "
-        "device",
+        "device, or an hour later",
         d->name, w->learn.failed_text[0] ? ": " : "", w->learn.failed_text, more);
     return true;
 }
@@ -216,7 +224,7 @@ void learn_load_failed(struct gateway_device *d, struct gateway_worker *w, uint6
     learned_changed(w->gateway->learned);
     log_warning("learning",
                 "%s/%s: cannot be loaded on %s although there is memory (%s): it is not tried "
-                "again with these settings; a reload (SIGHUP) tries once more",
+                "again with these settings for an hour; a reload (SIGHUP) tries at once",
                 w->service, w->tier, d->name, w->learn.failed_text);
 }
 

@@ -48,11 +48,12 @@ struct gateway_learning {
     bool image_ran;           /* an attempt with images, since then */
     struct leak leak;
     uint32_t recycles;
-    uint64_t recycled_ms;   /* 0: never */
-    bool capacity_failed;   /* while loading, an allocation failed */
-    bool over_buffer_limit; /* … and the engine says that it always will */
-    uint32_t failed_in_row; /* loads that failed so though there was memory */
-    char failed_text[160];  /* the engine's words */
+    uint64_t recycled_ms;    /* 0: never */
+    bool capacity_failed;    /* while loading, an allocation failed */
+    bool over_buffer_limit;  /* … and the engine says that it always will */
+    uint64_t unfit_since_ms; /* found so, or tried again; 0: it is not */
+    uint32_t failed_in_row;  /* loads that failed so though there was memory */
+    char failed_text[160];   /* the engine's words */
 };
 
 /* The estimate of its load is there. model, settings, engine: see worker/fingerprint.h. */

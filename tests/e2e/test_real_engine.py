@@ -411,6 +411,8 @@ def test_allocation_fails_at_load(gateway, card, client, expected, streamed):
     assert text == expected
     assert gateway.tiers()["gpu"]["reason"]
     card.fail("--off")
+    # A load that fails although there is memory is not tried in a circle; a person says "again".
+    gateway.process.send_signal(signal.SIGHUP)
 
 
 @both
