@@ -174,6 +174,41 @@ def test_it_takes_requests_again_when_there_is_room(start, card, cpu):
         assert eventually(lambda: ollama.unloads() == ["llama3", "llama3"], WAIT_S)
 
 
+def test_two_tiers_of_one_server_share_what_came_back(start, card, cpu):
+    with Ollama() as ollama:
+        hold(card, 10 * GiB)
+        gateway = start({name: service(on_card(ollama, engine="ollama", model=name),
+                                       tier("cpu", cpu)) for name in ("chat", "other")})
+        give_back(gateway)
+        for name in ("chat", "other"):
+            says(gateway, "not back yet", name)
+        hold(card, 0)
+        for name in ("chat", "other"):
+            gateway.wait_log(f"{name}/gpu: 5 GiB of gpu0 came back")
+        assert sorted(ollama.unloads()) == ["chat", "other"]
+        hold(card, 16 * GiB)  # room for 7 GiB
+        give_back(gateway, 0)
+        for name in ("chat", "other"):
+            assert eventually(lambda name=name: tier_of(gateway, name) == "gpu", WAIT_S, 0.05), \
+                reason(gateway, name)
+
+
+def test_room_that_never_comes_is_not_waited_for(start, card, cpu):
+    """It held more than the reserve leaves to anybody; nobody is short of memory meanwhile."""
+    with Ollama() as ollama:
+        hold(card, 20 * GiB)
+        gateway = start({"chat": service(on_card(ollama, engine="ollama", model="m"),
+                                         tier("cpu", cpu))}, back_after="100ms")
+        give_back(gateway)
+        says(gateway, "not back yet")
+        hold(card, 4 * GiB)
+        gateway.wait_log("chat/gpu: 16 GiB of gpu0 came back")
+        hold(card, 8 * GiB)  # room for 15 GiB
+        give_back(gateway, 0)
+        assert stays(lambda: tier_of(gateway) == "cpu", 3)
+        assert eventually(lambda: tier_of(gateway) == "gpu", WAIT_S, 0.05), reason(gateway)
+
+
 def test_running_requests_end_first(start, card, cpu):
     with Ollama() as ollama:
         ollama.script("/api/chat", [[{"head": {"status": 200, "type": "application/x-ndjson"}},
