@@ -198,6 +198,7 @@ struct config_service {
     char *model_path; /* absolute, NULL: none */
     struct config_mark model_mark;
     uint32_t context_tokens; /* for one request; 0: the model's own */
+    bool context_given;      /* the file says it */
     uint64_t recovery_budget_ms;
     uint64_t memory_wait_ms;        /* longest wait for memory that is on its way back */
     uint32_t assumed_output_tokens; /* of a request that names no limit */

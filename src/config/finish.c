@@ -211,8 +211,8 @@ static int finish_service(struct loader *l, struct config_service *s)
 
     s->model_mark = load_mark(s->marks, OPTION_SCOPE_SERVICE, "model");
     s->sampling_given = load_given(load_mark(s->marks, OPTION_SCOPE_SERVICE, "sampling"));
-    if (!load_given(load_mark(s->marks, OPTION_SCOPE_SERVICE, "context")) &&
-        s->kind == CONFIG_SERVICE_KIND_CHAT)
+    s->context_given = load_given(load_mark(s->marks, OPTION_SCOPE_SERVICE, "context"));
+    if (!s->context_given && s->kind == CONFIG_SERVICE_KIND_CHAT)
         s->context_tokens = CHAT_CONTEXT_TOKENS;
     if (s->kind == CONFIG_SERVICE_KIND_CHAT) {
         r = load_sampling_defaults(l, &s->sampling);

@@ -22,7 +22,10 @@
 #include <string.h>
 
 /* A generated answer that comes whole may take this many times the wait for a first event. */
-enum { ATTEMPT_SILENT_FACTOR = 5 };
+enum {
+    ATTEMPT_SILENT_FACTOR = 5,
+    ATTEMPT_CONTEXT_MAX = 131072, /* tokens */
+};
 
 static struct gateway_tier *attempt_tier(struct gateway_request *r)
 {
@@ -109,16 +112,24 @@ static void limit_sizes(struct gateway_request *r, const struct config_tier *tie
     r->attempt.kept_for_batch = unload_keeps_for_batch(r, tier, options);
 }
 
-/* Ollama reserves memory for the whole context that it is asked for (F33 ollama/ollama#8964). */
-static void limit_context(const struct gateway_request *r, const struct config_tier *tier,
+/*
+ * Ollama reserves memory for the whole context that it is asked for (F33 ollama/ollama#8964). Bounded by
+ * what the owner has said, else by what no home device has room for; and told, or a client would
+ * take a cut prompt for a read one.
+ */
+static void limit_context(struct gateway_request *r, const struct config_tier *tier,
                           struct api_edit_options *options)
 {
-    uint32_t most = tier->request_tokens;
-    if (most == 0)
-        most = r->service->config->context_tokens;
+    const struct config_service *s = r->service->config;
+    uint64_t most = ATTEMPT_CONTEXT_MAX;
+    if (tier->request_tokens > 0)
+        most = tier->request_tokens;
+    else if (s->context_given && s->context_tokens > 0)
+        most = s->context_tokens;
     options->context_tokens = most;
     options->set_context = r->route.dialect == API_DIALECT_OLLAMA && r->demand.context_given &&
-                           most > 0 && r->demand.context_tokens > most;
+                           r->demand.context_tokens > most;
+    r->short_context = options->set_context ? most : 0;
 }
 
 static int attempt_prepare_body(struct gateway_request *r)

@@ -5,6 +5,7 @@
 #include "gateway/internal.h"
 #include "http/head.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -78,8 +79,10 @@ const char *degraded_kind(const struct gateway_request *r)
         return "";
     if (r->tier_index == 0 && r->max_tokens > 0)
         return "short-answer";
+    bool short_context =
+        r->short_context > 0 || r->service->tiers[r->tier_index].worker->short_context > 0;
     if (r->tier_index == 0)
-        return r->service->tiers[0].worker->short_context > 0 ? "short-context" : "";
+        return short_context ? "short-context" : "";
     const struct config_tier *first = r->service->tiers[0].config;
     const struct config_tier *tier = r->service->tiers[r->tier_index].config;
     if (tier->kind == CONFIG_TIER_KIND_SUBSTITUTE ||
@@ -111,6 +114,10 @@ void degraded_reason(const struct gateway_request *r, char *out, size_t out_size
     if (r->max_tokens > 0 && r->tier_reasons[r->tier_index])
         add_reason(out, out_size, own->config->name, r->tier_reasons[r->tier_index]);
     gateway_worker_explain_short(own->worker, why, sizeof(why));
+    if (r->short_context > 0)
+        snprintf(why, sizeof(why),
+                 "a context of %" PRIu64 " tokens was asked for, %" PRIu64 " is its limit",
+                 r->demand.context_tokens, r->short_context);
     if (why[0])
         add_reason(out, out_size, own->config->name, why);
     /* A header value has no control characters and no bytes above ASCII. */

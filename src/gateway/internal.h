@@ -203,7 +203,7 @@ struct attempt {
     struct span parts[API_EDIT_PARTS_MAX]; /* of the edited body; borrowed by the call */
     bool has_edit;
     bool holds_slot;
-    bool kept_for_batch; /* see unload_keeps_for_batch() */
+    bool kept_for_batch;   /* see unload_keeps_for_batch() */
     uint64_t kv_claim;     /* of its worker's cache; 0: none */
     uint64_t memory_claim; /* of its worker's device; LEDGER_CLAIM_NONE: none */
     unsigned char mode;    /* enum attempt_mode */
@@ -261,6 +261,7 @@ struct gateway_request {
     uint32_t count_asked;    /* bit per tier whose worker was asked for it */
     uint64_t delay_since_ms; /* first wait for memory; 0: none yet */
     uint64_t max_tokens;     /* the answer was limited to it; 0: it was not */
+    uint64_t short_context;  /* the context that it asks for was limited to it; 0: it was not */
     uint64_t events_sent, bytes_sent;
     struct attempt attempt;
     struct api_error *error; /* what is said by SAY_ERROR and SAY_CUT; NULL: not known */

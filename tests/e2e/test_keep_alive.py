@@ -38,6 +38,7 @@ def start(start_gateway, fakes):
             reply = gateway.call("POST", path, raw.encode(),
                                  fields=[("Content-Type", "application/json")])
             assert reply.status == expect, repr(reply)
+            ask.told = (reply.get("X-Failsoft-Degraded"), reply.get("X-Failsoft-Reason"))
             sent = asked_posts(ollama)[before:]
             if expect != 200:
                 assert sent == [], "a worker was asked"
@@ -113,7 +114,8 @@ CONTEXTS = [
     ({"context": 8192}, {"request_tokens": 2048}, 2049, 2048),
     ({"context": 8192}, {"request_tokens": 2048}, 2048, 2048),
     ({"context": 2048}, {"request_tokens": 8192}, 8192, 8192),
-    ({}, {}, 131072, 4096),
+    ({}, {}, 131072, 131072),  # nothing is said: what a home device could have room for
+    ({}, {}, 131073, 131072),
 ]
 
 
@@ -124,6 +126,11 @@ def test_context(start, services, tiers, asked, sent):
     text, read = ask("/api/chat", raw)
     assert read == json.loads(raw) | {"options": {"seed": 1, "num_ctx": sent, "num_predict": 7}}
     assert text == raw.replace(f": {asked},", f": {sent},")
+    kind, reason = ask.told
+    if asked == sent:
+        assert kind is None
+    else:
+        assert kind == "short-context" and str(asked) in reason and f"{sent} is its limit" in reason
 
 
 def test_no_context_is_set_that_was_not_asked_for(start):
