@@ -18,9 +18,13 @@ from rig_gateway import Gateway, binary  # noqa: E402
 
 CASES = HERE.parent / "cases"
 TEST_DEADLINE_S = 45
-ENGINE_FILES = {"test_admission.py", "test_home.py", "test_learning.py", "test_falling_memory.py",
-                "test_kv_engine.py", "test_prompt_bound.py", "test_real_engine.py",
-                "test_rpc_device.py", "test_sim_engine.py"}
+# Files whose tests start real engines, in two lines that each run one after the other.
+ENGINE_FILES = {
+    "test_real_engine.py": "engine", "test_rpc_device.py": "engine", "test_sim_engine.py": "engine",
+    "test_kv_engine.py": "engine", "test_prompt_bound.py": "engine",
+    "test_admission.py": "memory", "test_falling_memory.py": "memory", "test_home.py": "memory",
+    "test_learning.py": "memory",
+}
 SIM_DIR = pytest.StashKey()
 
 
@@ -48,18 +52,18 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Any free process takes the next test; those with a real engine go one after the other, all in
-    one process: two engines that compute at the same time starve each other on a small machine.
+    """Any free process takes the next test; those with a real engine go one after the other in one
+    of two processes: engines that compute at the same time starve each other on a small machine.
     Not by @pytest.mark.xdist_group: xdist 3.8 with pytest 9.2 takes no notice of it and says nothing.
     """
     from xdist.scheduler import LoadScopeScheduling
 
-    class EnginesInOneProcess(LoadScopeScheduling):
+    class EnginesInLine(LoadScopeScheduling):
         def _split_scope(self, nodeid):
             file = nodeid.split("::")[0].rsplit("/", 1)[-1]
-            return "engine" if file in ENGINE_FILES else nodeid
+            return ENGINE_FILES.get(file, nodeid)
 
-    return EnginesInOneProcess(config, log)
+    return EnginesInLine(config, log)
 
 
 def load_cases(name):
