@@ -77,6 +77,29 @@ void attempt_drop(struct gateway_request *r)
     gateway_worker_pump(a->worker);
 }
 
+void attempt_settle_doubts(struct gateway_request *r)
+{
+    uint32_t doubts = r->doubts;
+    r->doubts = 0;
+    for (unsigned i = 0; doubts >> i != 0; i++) {
+        if (doubts & (1U << i))
+            gateway_worker_settle(r->service->tiers[i].worker, r->number, r->doubt_runs[i]);
+    }
+}
+
+/* Another worker says the same of the request: no worker is to blame for its failing. */
+static void forgive_doubts(struct gateway_request *r)
+{
+    uint32_t doubts = r->doubts;
+    r->doubts = 0;
+    log_info("gateway", "%s: the request's own error: %s answers it as others did", r->id,
+             attempt_tier(r)->config->name);
+    for (unsigned i = 0; doubts >> i != 0; i++) {
+        if (doubts & (1U << i))
+            gateway_worker_forgive(r->service->tiers[i].worker, r->number, r->doubt_runs[i]);
+    }
+}
+
 void attempt_mark_output(struct gateway_request *r)
 {
     struct attempt *a = &r->attempt;
@@ -90,6 +113,7 @@ void attempt_mark_output(struct gateway_request *r)
     admit_answered(r);
     histogram_add_ms(&a->worker->first_event, now_ms - a->started_ms);
     availability_success(&a->worker->availability, r->number);
+    attempt_settle_doubts(r);
     if (a->worker->availability.state == AVAILABILITY_STATE_AVAILABLE && a->worker->fault_text[0]) {
         log_info("worker", "%s/%s: answers again", a->worker->service, a->worker->tier);
         a->worker->fault_text[0] = '\0';
@@ -297,6 +321,22 @@ static void say_own_error(struct gateway_request *r, const struct fault_evidence
                       SPAN_FMT(evidence->text));
 }
 
+/* As decided: not at all, later, or now. */
+static void count_fault(struct gateway_request *r, const struct failover_decision *d,
+                        const struct fault *fault)
+{
+    struct gateway_worker *w = r->attempt.worker;
+    if (d->uncounted) {
+        availability_give_up(&w->availability, r->number, uv_now(r->gateway->loop));
+    } else if (d->waits) {
+        gateway_worker_doubt(w, r->number, fault);
+        r->doubts |= 1U << r->tier_index;
+        r->doubt_runs[r->tier_index] = w->availability.run;
+    } else {
+        gateway_worker_fault(w, r->number, fault);
+    }
+}
+
 void attempt_fault(struct gateway_request *r, struct fault_evidence *evidence)
 {
     struct attempt *a = &r->attempt;
@@ -312,9 +352,14 @@ void attempt_fault(struct gateway_request *r, struct fault_evidence *evidence)
         return;
     }
     remember_last(r, evidence);
+    uint32_t bit = 1U << r->tier_index;
     struct failover_facts facts = {
         .own_error = fault.class == FAULT_REQUEST,
         .may_retry = fault_may_retry(fault.class),
+        .doubt = fault.doubt,
+        .doubted_here = (r->doubts & bit) != 0,
+        .doubted = (r->doubts & ~bit) != 0,
+        .others_left = fault.doubt && request_has_other_tier(r),
         .stale_connection = evidence->connection_reused,
         .worker_gone = !w->worker || !worker_is_usable(w->worker),
         .retries = r->retries,
@@ -325,6 +370,8 @@ void attempt_fault(struct gateway_request *r, struct fault_evidence *evidence)
     struct failover_decision d = failover_decide(&facts);
     if (d.move == FAILOVER_MOVE_PASS_ON) {
         availability_give_up(&w->availability, r->number, uv_now(r->gateway->loop));
+        if (d.forgive)
+            forgive_doubts(r);
         if (a->mode != ATTEMPT_MODE_ERROR)
             say_own_error(r, evidence);
         request_step(r, LIFECYCLE_EVENT_FAULT_FINAL);
@@ -335,10 +382,7 @@ void attempt_fault(struct gateway_request *r, struct fault_evidence *evidence)
     request_note_tier(r, r->tier_index, why);
     log_info("gateway", "%s: %s/%s: %s, %s", r->id, w->service, w->tier, why,
              d.move == FAILOVER_MOVE_RETRY ? "once more" : "on to the next tier");
-    if (d.uncounted)
-        availability_give_up(&w->availability, r->number, uv_now(r->gateway->loop));
-    else
-        gateway_worker_fault(w, r->number, &fault);
+    count_fault(r, &d, &fault);
     retry_or_move_on(r, &d, &fault);
 }
 

@@ -53,6 +53,16 @@ static bool tier_can_serve(const struct gateway_request *r, unsigned tier_index)
     return !denied && is_accepted(r, tier_index) && tier_speaks(r, tier_index);
 }
 
+bool request_has_other_tier(const struct gateway_request *r)
+{
+    for (unsigned i = 0; i < r->service->tier_count; i++) {
+        if (i != r->tier_index && !(r->excluded & (1U << i)) && tier_can_serve(r, i) &&
+            gateway_worker_may_serve(r->service->tiers[i].worker))
+            return true;
+    }
+    return false;
+}
+
 static bool is_loading(const struct gateway_worker *w)
 {
     if (!w->worker || w->yielded || w->held_back)

@@ -239,7 +239,9 @@ struct gateway_request {
     uint32_t excluded;       /* bit per tier: not to be tried again */
     uint32_t loading;        /* bit per excluded tier that only said that it loads */
     unsigned attempts, retries, stale_retries;
-    bool retry_same; /* the next decision takes tier_index again */
+    uint32_t doubts; /* bit per tier: a doubt waits for its worker, see policy/failover.h … */
+    uint32_t doubt_runs[GATEWAY_MAX_TIERS]; /* … from this run of faults */
+    bool retry_same;                        /* the next decision takes tier_index again */
     bool fresh_connection;
     unsigned choices;        /* asked for */
     bool streamed;           /* the client gets events */
@@ -341,6 +343,10 @@ void gateway_worker_explain(const struct gateway_worker *w, char *out, size_t ou
 void gateway_worker_explain_short(const struct gateway_worker *w, char *out, size_t out_size);
 /* Applies a classified fault: counters, availability, whole-device faults, restarts. */
 void gateway_worker_fault(struct gateway_worker *w, uint64_t owner, const struct fault *fault);
+/* A fault that may be the request's, that it was not, and that it was: policy/availability. */
+void gateway_worker_doubt(struct gateway_worker *w, uint64_t owner, const struct fault *fault);
+void gateway_worker_settle(struct gateway_worker *w, uint64_t owner, uint32_t run);
+void gateway_worker_forgive(struct gateway_worker *w, uint64_t owner, uint32_t run);
 /* Suspends it at once for a reason that no request of its own met; a managed one may be started anew. */
 void gateway_worker_suspend(struct gateway_worker *w, const char *why, bool restart);
 
@@ -425,6 +431,8 @@ void request_note_tier(struct gateway_request *r, unsigned tier_index, const cha
 
 /* decide.c */
 void request_decide(struct gateway_request *r);
+/* Another tier than the current one may still be asked. */
+bool request_has_other_tier(const struct gateway_request *r);
 /* Whether the tier's engine knows the API that the request speaks. */
 bool tier_speaks(const struct gateway_request *r, unsigned tier_index);
 
@@ -443,6 +451,8 @@ void attempt_free(struct gateway_request *r);
 void attempt_fault(struct gateway_request *r, struct fault_evidence *evidence);
 void attempt_timed_out(struct gateway_request *r);
 void attempt_resume(struct gateway_request *r);
+/* Doubts about other workers count now: this one answers well, or the request ends. */
+void attempt_settle_doubts(struct gateway_request *r);
 /* The worker produced output for this request: it is alive. */
 void attempt_mark_output(struct gateway_request *r);
 

@@ -57,6 +57,7 @@ static void request_finish(struct gateway_request *r)
 {
     struct gateway *g = r->gateway;
     uint64_t now_ms = uv_now(g->loop);
+    attempt_settle_doubts(r);
     if (r->service) {
         struct gateway_counters *c = r->service->counters;
         if (r->state == LIFECYCLE_STATE_DONE)

@@ -297,6 +297,42 @@ static void suspend_device(struct gateway_worker *from, const struct fault *faul
     }
 }
 
+static void tell_suspended(struct gateway_worker *w)
+{
+    recheck_worker_suspended(w);
+    log_warning("worker", "%s/%s: suspended for %" PRIu64 " ms after %s", w->service, w->tier,
+                availability_retry_in_ms(&w->availability, uv_now(w->gateway->loop)),
+                w->fault_text);
+}
+
+static void note_fault(struct gateway_worker *w, const struct fault *fault)
+{
+    snprintf(w->fault_text, sizeof(w->fault_text), "%s: %s", fault_class_name(fault->class),
+             fault->reason);
+}
+
+void gateway_worker_doubt(struct gateway_worker *w, uint64_t owner, const struct fault *fault)
+{
+    note_fault(w, fault);
+    if (availability_doubt(&w->availability, owner, uv_now(w->gateway->loop)))
+        tell_suspended(w);
+}
+
+void gateway_worker_settle(struct gateway_worker *w, uint64_t owner, uint32_t run)
+{
+    w->attempts_failed++;
+    if (availability_settle(&w->availability, owner, run, uv_now(w->gateway->loop)))
+        tell_suspended(w);
+}
+
+void gateway_worker_forgive(struct gateway_worker *w, uint64_t owner, uint32_t run)
+{
+    if (availability_forgive(&w->availability, owner, run, uv_now(w->gateway->loop)))
+        gateway_worker_pump(w);
+    if (w->availability.state == AVAILABILITY_STATE_AVAILABLE && w->availability.consecutive == 0)
+        w->fault_text[0] = '\0';
+}
+
 void gateway_worker_fault(struct gateway_worker *w, uint64_t owner, const struct fault *fault)
 {
     uint64_t now_ms = uv_now(w->gateway->loop);
@@ -304,16 +340,12 @@ void gateway_worker_fault(struct gateway_worker *w, uint64_t owner, const struct
         availability_give_up(&w->availability, owner, now_ms);
         return;
     }
-    snprintf(w->fault_text, sizeof(w->fault_text), "%s: %s", fault_class_name(fault->class),
-             fault->reason);
+    note_fault(w, fault);
     w->attempts_failed++;
     bool at_once = fault->class == FAULT_DEVICE_LOST || fault->class == FAULT_DRIVER;
     bool suspended = availability_fault(&w->availability, owner, at_once, now_ms);
-    if (suspended) {
-        recheck_worker_suspended(w);
-        log_warning("worker", "%s/%s: suspended for %" PRIu64 " ms after %s", w->service, w->tier,
-                    availability_retry_in_ms(&w->availability, now_ms), w->fault_text);
-    }
+    if (suspended)
+        tell_suspended(w);
     if (!w->worker)
         return;
     if (fault->class == FAULT_ENGINE_DEAD)

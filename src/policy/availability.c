@@ -35,6 +35,8 @@ void availability_take_probe(struct availability *a, uint64_t owner)
 {
     a->state = AVAILABILITY_STATE_PROBING;
     a->probe_owner = owner;
+    a->doubted_probe = 0;
+    a->run++;
 }
 
 void availability_success(struct availability *a, uint64_t owner)
@@ -48,6 +50,7 @@ void availability_success(struct availability *a, uint64_t owner)
     a->consecutive = 0;
     a->probe_owner = 0;
     a->next_hold_ms = a->settings.hold_ms;
+    a->run++;
 }
 
 static void availability_suspend(struct availability *a, uint64_t now_ms)
@@ -63,6 +66,8 @@ bool availability_fault(struct availability *a, uint64_t owner, bool at_once, ui
 {
     if (a->consecutive < UINT32_MAX)
         a->consecutive++;
+    if (at_once)
+        a->doubted_probe = 0; /* whatever becomes of the doubt, this has its hold */
     switch (a->state) {
     case AVAILABILITY_STATE_AVAILABLE:
         if (!at_once && a->consecutive < a->settings.failures)
@@ -77,6 +82,39 @@ bool availability_fault(struct availability *a, uint64_t owner, bool at_once, ui
     case AVAILABILITY_STATE_SUSPENDED: break;
     }
     return false;
+}
+
+bool availability_doubt(struct availability *a, uint64_t owner, uint64_t now_ms)
+{
+    if (a->state != AVAILABILITY_STATE_PROBING || a->probe_owner != owner)
+        return false;
+    a->doubted_hold_ms = a->next_hold_ms;
+    a->doubted_probe = owner;
+    return availability_fault(a, owner, false, now_ms);
+}
+
+bool availability_settle(struct availability *a, uint64_t owner, uint32_t run, uint64_t now_ms)
+{
+    if (run != a->run)
+        return false;
+    if (a->doubted_probe == owner) {
+        a->doubted_probe = 0; /* counted already */
+        return false;
+    }
+    return availability_fault(a, owner, false, now_ms);
+}
+
+bool availability_forgive(struct availability *a, uint64_t owner, uint32_t run, uint64_t now_ms)
+{
+    if (run != a->run || a->doubted_probe != owner)
+        return false;
+    /* As if the probe had been given up. */
+    a->doubted_probe = 0;
+    a->consecutive--;
+    a->next_hold_ms = a->doubted_hold_ms;
+    if (a->until_ms > now_ms)
+        a->until_ms = now_ms;
+    return true;
 }
 
 void availability_give_up(struct availability *a, uint64_t owner, uint64_t now_ms)

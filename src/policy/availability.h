@@ -12,6 +12,15 @@
  * The hold doubles when a probe fails and starts anew after a success that lasted. A probe that was
  * given up says nothing about the worker: the next request may probe at once.
  *
+ * A doubt is a fault that may be the request's own, to be seen by what another worker answers. It
+ * waits, and is then counted (settle) or not (forgive). Were it counted at once, a few bad requests
+ * at the same time would suspend a worker for a moment, and those that come in that moment, with
+ * nobody left to compare with, would be counted against the next one. Only a probe cannot wait: its
+ * doubt ends it as a fault does, and forgiving makes that undone.
+ *
+ * Faults come in runs; a success and a probe begin a new one each. What waited from a run before is
+ * neither counted nor forgiven any more: others have decided since.
+ *
  * Pure: time comes in as a number of milliseconds of any monotonic clock.
  */
 #ifndef FAILSOFT_POLICY_AVAILABILITY_H
@@ -45,6 +54,9 @@ struct availability {
     uint64_t next_hold_ms; /* length of the next hold */
     uint64_t until_ms;     /* suspended: when a probe may go */
     uint64_t probe_owner;  /* probing: id of the request, never 0 then */
+    uint32_t run;          /* number of the run of faults */
+    /* Suspended by a probe's doubt: the request, never 0 then, and its hold. */
+    uint64_t doubted_probe, doubted_hold_ms;
 };
 
 void availability_init(struct availability *a, const struct availability_settings *settings);
@@ -70,6 +82,17 @@ void availability_success(struct availability *a, uint64_t owner);
  * device). True when this fault suspended the worker.
  */
 bool availability_fault(struct availability *a, uint64_t owner, bool at_once, uint64_t now_ms);
+
+/* An attempt of `owner` failed, perhaps by its request's own fault. True when that suspended the
+ * worker: it was the probe. Ended by one of the two below, with `run` as it is after this call. */
+bool availability_doubt(struct availability *a, uint64_t owner, uint64_t now_ms);
+
+/* It was the worker's fault after all, or nobody can tell. True when that suspended the worker. */
+bool availability_settle(struct availability *a, uint64_t owner, uint32_t run, uint64_t now_ms);
+
+/* It was the request's. True when the worker may be tried at once instead of after a hold: it was the
+ * probe, and nobody else has given cause for a suspension since. */
+bool availability_forgive(struct availability *a, uint64_t owner, uint32_t run, uint64_t now_ms);
 
 /* The attempt of `owner` ended without saying anything about the worker (client left, the
  * request's own error, busy). Does nothing unless it was the probe. */

@@ -188,7 +188,7 @@ static bool classify_text(struct span text, unsigned scope, bool on_device, stru
         const char *lf = memchr(text.ptr, '\n', text.len);
         struct span line = {text.ptr, lf ? (size_t)(lf - text.ptr) : text.len};
         size_t step = line.len + (lf ? 1 : 0);
-        struct fault f;
+        struct fault f = {0};
         if (classify_line(line, scope, on_device, &f) && f.class != FAULT_NONE) {
             if (f.class != FAULT_ENGINE_DEAD && f.class != FAULT_UNKNOWN) {
                 *ret = f;
@@ -218,7 +218,7 @@ static bool is_html(struct span text)
 /* 4xx of a worker: the client's own, but for the few that say "not now" or "not this worker". */
 static bool classify_4xx(const struct fault_evidence *e, struct fault *ret)
 {
-    struct fault f;
+    struct fault f = {0};
     if (e->status == 408 || e->status == 425)
         return set(ret, FAULT_TRANSIENT, "the worker asks to try again");
     if (e->status == 429)
@@ -231,8 +231,19 @@ static bool classify_4xx(const struct fault_evidence *e, struct fault *ret)
         }
     }
     ret->class = FAULT_REQUEST;
+    /* Others in this range are about who asks and what is offered, not about the content. */
+    ret->doubt = e->status == 400 || e->status == 413 || e->status == 415 || e->status == 422;
     snprintf(ret->reason, sizeof(ret->reason), "the worker refused the request (HTTP %d)",
              e->status);
+    return true;
+}
+
+static bool is_blank(struct span text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        if (text.ptr[i] != ' ' && text.ptr[i] != '\t' && text.ptr[i] != '\r' && text.ptr[i] != '\n')
+            return false;
+    }
     return true;
 }
 
@@ -246,6 +257,8 @@ static bool classify_status(const struct fault_evidence *e, struct fault *ret)
     case 503:
     case 529: return set(ret, FAULT_BUSY, "the worker has no room now");
     case 500:
+        ret->doubt = !e->in_band && !is_blank(e->text);
+        return set(ret, FAULT_TRANSIENT, reason);
     case 502:
     case 504: return set(ret, FAULT_TRANSIENT, reason);
     default: break;

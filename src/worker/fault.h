@@ -15,6 +15,11 @@
  *   transient    yes, if it stays            yes         once                no
  *   unknown      yes                         yes         no                  no
  *
+ * A bare HTTP 500 (no words of a device, of memory, of a state) says neither whose fault it is nor
+ * that the worker is unwell: speech and picture servers answer it to a file that is none. It is
+ * transient with a doubt, which only another worker's answer to the same request resolves
+ * (policy/failover). 502 and 504 are no such answers: a proxy says them of a connection that broke.
+ *
  * Texts are matched by kind: case-insensitive, numbers free. Sources: the field cases named beside
  * each row of the table in fault.c.
  */
@@ -68,6 +73,7 @@ struct fault_evidence {
 
 struct fault {
     enum fault_class class;
+    bool doubt;       /* the request may be to blame (transient), or is by its content (request) */
     char reason[160]; /* short, for people: "out of device memory (ErrorOutOfDeviceMemory)" */
 };
 

@@ -43,6 +43,12 @@ const struct fault_pattern fault_patterns[] = {
     {FAULT_REQUEST, ANSWER, "model does not support", "the model cannot do this"},
     {FAULT_REQUEST, ANSWER, "input is not supported", "the model cannot take this kind of input"},
     {FAULT_REQUEST, ANSWER, "not_supported_error", "the worker does not offer this"},
+    /* Words of openai/whisper, Pillow and FFmpeg for a file that is no sound or picture; the general
+     * "failed to load" below is about models. */
+    {FAULT_REQUEST, ANSWER, "failed to load audio", "the file cannot be read as sound"},
+    {FAULT_REQUEST, ANSWER, "failed to load image", "the file cannot be read as a picture"},
+    {FAULT_REQUEST, ANSWER, "cannot identify image file", "the file cannot be read as a picture"},
+    {FAULT_REQUEST, ANSWER, "invalid data found when processing input", "the file cannot be decoded"},
     /* F104 yhirose/cpp-httplib#1737 */
     {FAULT_REQUEST, ANSWER, "payload too large", "the body is too large for the worker"},
 

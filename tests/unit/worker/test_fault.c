@@ -352,6 +352,67 @@ static void test_consequences(void **state)
     assert_string_equal(fault_class_name(FAULT_DEVICE_LOST), "device-lost");
 }
 
+/* Only a bare 500 with a body, and a refusal of the content, put the request in doubt. */
+static void test_doubt(void **state)
+{
+    static const struct {
+        struct fault_evidence e;
+        bool doubt;
+    } rows[] = {
+        {{.status = 500, .text = SPAN_LIT("Internal Server Error")}, true},
+        {{.status = 500, .text = SPAN_LIT("<html><title>500</title></html>")}, true},
+        {{.status = 500, .text = SPAN_LIT("CUDA error: out of memory"), .on_device = true}, false},
+        {{.status = 500, .text = SPAN_LIT("bad_alloc")}, false},
+        {{.status = 500, .text = SPAN_LIT("CUDA-capable device(s) is/are busy or unavailable")},
+         false},
+        {{.status = 500, .text = SPAN_LIT("server busy, please try again")}, false},
+        {{.status = 500, .text = SPAN_LIT("")}, false},
+        {{.status = 500, .text = SPAN_LIT(" \r\n")}, false},
+        {{.status = 500, .in_band = true, .text = SPAN_LIT("decode failed")}, false},
+        {{.status = 500, .text = SPAN_LIT("Internal Server Error"), .exited = true}, false},
+        {{.status = 500, .text = SPAN_LIT("Internal Server Error"), .timed_out = true}, false},
+        {{.status = 500,
+          .text = SPAN_LIT("Internal Server Error"),
+          .transport_error = -ECONNRESET,
+          .phase = FAULT_PHASE_FIRST_EVENT},
+         false},
+        {{.status = 502, .text = SPAN_LIT("Bad Gateway")}, false},
+        {{.status = 503, .text = SPAN_LIT("Service Unavailable")}, false},
+        {{.status = 504, .text = SPAN_LIT("Gateway Timeout")}, false},
+        {{.status = 429, .text = SPAN_LIT("slow down")}, false},
+        {{.status = 400, .text = SPAN_LIT("bad file")}, true},
+        {{.status = 415, .text = SPAN_LIT("bad file")}, true},
+        {{.status = 422, .text = SPAN_LIT("bad file")}, true},
+        {{.status = 401, .text = SPAN_LIT("who are you")}, false},
+        {{.status = 404, .text = SPAN_LIT("nothing here")}, false},
+        {{.status = 501, .text = SPAN_LIT("not offered")}, false},
+        {{.transport_error = -ECONNRESET}, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        classify(rows[i].e);
+        if (fault.doubt != rows[i].doubt)
+            fail_msg("HTTP %d '%.*s' (row %zu): doubt is %d", rows[i].e.status,
+                     SPAN_FMT(rows[i].e.text), i, fault.doubt);
+        assert_true(!fault.doubt || fault.class == FAULT_TRANSIENT || fault.class == FAULT_REQUEST);
+    }
+}
+
+/* Words for a file that is none, not to be taken for a model that does not load. */
+static void test_file_that_is_none(void **state)
+{
+    static const char *const texts[] = {
+        "RuntimeError: Failed to load audio: ffmpeg version 5.1.6",
+        "PIL.UnidentifiedImageError: cannot identify image file <_io.BytesIO object at 0x7f>",
+        "av.error.InvalidDataError: [Errno 1094995529] Invalid data found when processing input",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        classify((struct fault_evidence){.status = 500, .text = span_from_str(texts[i])});
+        assert_int_equal(fault.class, FAULT_REQUEST);
+    }
+}
+
 /* Anything at all may stand in a log. */
 static void test_odd_bytes(void **state)
 {
@@ -370,11 +431,17 @@ static void test_odd_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_log_lines), cmocka_unit_test(test_cpu_tier),
-        cmocka_unit_test(test_answers),   cmocka_unit_test(test_quoted_request),
-        cmocka_unit_test(test_in_band),   cmocka_unit_test(test_transport),
-        cmocka_unit_test(test_exit),      cmocka_unit_test(test_consequences),
+        cmocka_unit_test(test_log_lines),
+        cmocka_unit_test(test_cpu_tier),
+        cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_quoted_request),
+        cmocka_unit_test(test_in_band),
+        cmocka_unit_test(test_transport),
+        cmocka_unit_test(test_exit),
+        cmocka_unit_test(test_consequences),
         cmocka_unit_test(test_odd_bytes),
+        cmocka_unit_test(test_doubt),
+        cmocka_unit_test(test_file_that_is_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
