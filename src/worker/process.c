@@ -27,7 +27,8 @@ struct process {
     pid_t pid;
     int output_fd[2]; /* -1: closed */
     int error_fd;
-    int pidfd; /* -1: none, looked at by look_timer */
+    int guard_fd; /* -1: no guard */
+    int pidfd;    /* -1: none, looked at by look_timer */
     bool exited;
     bool term_sent, kill_sent, stuck;
     enum process_wait waiting;
@@ -81,6 +82,9 @@ static void process_finish(struct process *p)
     if (p->error_fd >= 0)
         close(p->error_fd);
     p->error_fd = -1;
+    if (p->guard_fd >= 0)
+        close(p->guard_fd);
+    p->guard_fd = -1;
     handle_close((uv_handle_t *)&p->look_timer);
     handle_close((uv_handle_t *)&p->wait_timer);
 }
@@ -307,6 +311,7 @@ int process_spawn(uv_loop_t *loop, const struct process_spec *spec,
     p->output_fd[0] = r.output[0];
     p->output_fd[1] = r.output[1];
     p->error_fd = r.error;
+    p->guard_fd = r.guard;
     uv_timer_init(loop, &p->look_timer);
     handle_add(p, (uv_handle_t *)&p->look_timer);
     uv_timer_init(loop, &p->wait_timer);

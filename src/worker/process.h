@@ -12,8 +12,8 @@
  *   - The child inherits descriptors 0 (/dev/null), 1 and 2 (pipes to us) and nothing else; default
  *     signal dispositions; no core dump.
  *   - It gets KILL when the thread that spawned it ends (PR_SET_PDEATHSIG is tied to the thread, not
- *     the process), so also when the gateway is killed with -9. Only the child itself: what it
- *     started in its turn is reached by on-demand ends alone.
+ *     the process), so also when the gateway is killed with -9. Only the child itself; a guarded one
+ *     gets TERM, and a guard ends its whole group (TERM, grace, KILL): see spawn.c.
  *   - Both pipes are always read, up to PROCESS_READ_BYTES a turn of the loop.
  *
  * One loop thread. The struct frees itself after on_exit, or after process_abandon().
@@ -37,6 +37,7 @@ struct process_spec {
     char *const *argv;
     char *const *envp;
     int oom_score_above; /* added to our own oom_score_adj; the sum is cut to 1000 */
+    bool guarded;        /* it may start others, which shall not survive the gateway */
     bool without_pidfd;  /* as on a kernel without pidfd_open(2): look every 50 ms; for tests */
 };
 

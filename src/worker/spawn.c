@@ -1,6 +1,17 @@
 /*
  * fork and exec. Not uv_spawn(): it can set neither the death signal nor the OOM score in the child.
  * fork() and not vfork(): the gateway is small, and the child may then change its own state freely.
+ *
+ * The death signal reaches the child alone. A program that starts others gets a guard beside it: a
+ * fork of the gateway that never execs, in the child's group, asleep on a pipe whose other end only
+ * the gateway has.
+ *
+ *   gateway ── fork ──► child ── exec ──► program ──► what it starts
+ *      │ pipe             └─ fork, fork ─► guard (init's child; the same process group)
+ *      └──────────────────────────────────►  end of file: TERM to the group, grace, KILL
+ *
+ * It is nobody's child, so that neither the program nor the gateway meets an unknown one. While it
+ * lives the group's number is nobody else's; every end of the group ends it, too.
  */
 #include "worker/spawn.h"
 
@@ -13,15 +24,18 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Descriptors are kept above the ones that the child puts in place. */
-enum { SPAWN_FD_ERROR = 3, SPAWN_FD_FIRST = 10 };
+enum { SPAWN_FD_ERROR = 3, SPAWN_FD_GUARD = 3, SPAWN_FD_FIRST = 10 };
 
 struct child_plan {
     const struct process_spec *spec;
     pid_t parent;
     int null, out, err, error;
+    int guard; /* read end; -1: no guard */
     char oom_score[16];
     size_t oom_score_len;
 };
@@ -75,10 +89,50 @@ static void child_set_limits(const struct child_plan *plan)
     }
 }
 
+/* Every signal but KILL and STOP is blocked since the gateway's fork: TERM is not for the guard. */
+static _Noreturn void guard_run(int fd, pid_t group)
+{
+    const struct timespec grace = {.tv_sec = SPAWN_GUARD_GRACE_MS / 1000,
+                                   .tv_nsec = SPAWN_GUARD_GRACE_MS % 1000 * 1000000L};
+    char byte;
+
+    prctl(PR_SET_NAME, SPAWN_GUARD_NAME);
+    if (dup2(fd, SPAWN_FD_GUARD) < 0)
+        _exit(1);
+    for (int i = 0; i < SPAWN_FD_GUARD; i++)
+        close(i);
+    child_close_from(SPAWN_FD_GUARD + 1);
+    while (read(SPAWN_FD_GUARD, &byte, 1) < 0 && errno == EINTR)
+        ;
+    kill(-group, SIGTERM);
+    kill(-group, SIGCONT); /* a stopped process takes no TERM */
+    nanosleep(&grace, NULL);
+    kill(-group, SIGKILL);
+    _exit(0);
+}
+
+/* False: there is none. */
+static bool child_fork_guard(const struct child_plan *plan)
+{
+    pid_t group = getpid();
+    pid_t pid = plan->guard < 0 ? -1 : fork();
+    int status;
+
+    if (pid == 0) {
+        /* In between, so that it is init's child and not the program's. */
+        pid = fork();
+        if (pid == 0)
+            guard_run(plan->guard, group);
+        _exit(pid < 0);
+    }
+    return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+}
+
 static _Noreturn void child_run(const struct child_plan *plan)
 {
     setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    /* With a guard it may clean up: the guard sees to it that it ends. */
+    prctl(PR_SET_PDEATHSIG, child_fork_guard(plan) ? SIGTERM : SIGKILL);
     if (getppid() != plan->parent)
         _exit(127); /* it died before the line above */
     if (dup2(plan->null, 0) < 0 || dup2(plan->out, 1) < 0 || dup2(plan->err, 2) < 0 ||
@@ -132,6 +186,16 @@ static int open_pipe(int *ret_read, int *ret_write)
     return rc;
 }
 
+/* Ends with the process that has its write end, however that ends. */
+static int open_guard(int *ret_read, int *ret_write)
+{
+    int rc = open_pipe(ret_read, ret_write);
+
+    if (rc == 0 && fcntl(*ret_read, F_SETFL, 0) < 0)
+        rc = -errno;
+    return rc;
+}
+
 static void plan_oom_score(struct child_plan *plan)
 {
     char text[16] = "";
@@ -178,9 +242,14 @@ static int fork_child(const struct child_plan *plan, pid_t *ret_pid)
 
 int spawn_process(const struct process_spec *spec, struct spawn_result *ret_result)
 {
-    struct child_plan plan = {
-        .spec = spec, .parent = getpid(), .null = -1, .out = -1, .err = -1, .error = -1};
-    struct spawn_result r = {.pid = -1, .output = {-1, -1}, .error = -1};
+    struct child_plan plan = {.spec = spec,
+                              .parent = getpid(),
+                              .null = -1,
+                              .out = -1,
+                              .err = -1,
+                              .error = -1,
+                              .guard = -1};
+    struct spawn_result r = {.pid = -1, .output = {-1, -1}, .error = -1, .guard = -1};
     int rc;
 
     plan.null = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -191,6 +260,9 @@ int spawn_process(const struct process_spec *spec, struct spawn_result *ret_resu
         rc = open_pipe(&r.output[1], &plan.err);
     if (rc == 0)
         rc = open_pipe(&r.error, &plan.error);
+    /* When the first process of a PID namespace ends, the kernel ends all that are in it. */
+    if (rc == 0 && spec->guarded && plan.parent != 1)
+        rc = open_guard(&plan.guard, &r.guard);
     if (rc < 0)
         goto out;
     plan_oom_score(&plan);
@@ -200,10 +272,12 @@ out:
     close_fd(&plan.out);
     close_fd(&plan.err);
     close_fd(&plan.error);
+    close_fd(&plan.guard);
     if (rc < 0) {
         close_fd(&r.output[0]);
         close_fd(&r.output[1]);
         close_fd(&r.error);
+        close_fd(&r.guard);
         return rc;
     }
     *ret_result = r;

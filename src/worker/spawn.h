@@ -9,10 +9,16 @@
 
 #include <sys/types.h>
 
+enum { SPAWN_GUARD_GRACE_MS = 2000 };
+
+/* What `ps` and `top` call it; not "failsoft", so that a `pkill failsoft` spares it. */
+#define SPAWN_GUARD_NAME "fs-guard"
+
 struct spawn_result {
     pid_t pid;
     int output[2]; /* read ends of stdout and stderr, non-blocking */
     int error;     /* read end: a struct spawn_error if exec failed, end of file if it did not */
+    int guard;     /* write end, to be kept open as long as the process shall live; -1: no guard */
 };
 
 struct spawn_error {

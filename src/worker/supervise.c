@@ -417,6 +417,7 @@ static int spawn_engine(struct worker *w)
         &(struct process_spec){.program = wrapped ? "/proc/self/exe" : w->job_data.program,
                                .argv = command.argv,
                                .envp = command.envp,
+                               .guarded = w->program,
                                .oom_score_above = w->options->oom_score_above},
         &events, w, &w->process);
     command_free(&command);

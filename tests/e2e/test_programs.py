@@ -378,6 +378,21 @@ def test_a_killed_gateway_leaves_no_program_behind(start, card):
     assert eventually(lambda: holders(card) == {}, READY_S)
 
 
+@pytest.mark.parametrize("where", [on_card, on_cpu], ids=["held", "direct"])
+def test_a_killed_gateway_leaves_no_child_of_a_program_behind(start, card, tmp_path, where):
+    """Nor one that takes no TERM; and nothing of what ends them is left either."""
+    child, stubborn = tmp_path / "child", tmp_path / "stubborn"
+    tier = where("--child", child, "--stubborn", stubborn, "--ignore-term")
+    gateway = start(configure(card, ocr=[tier]), children=1)
+    worker = until(gateway, "ocr", tier["name"], "ready")
+    family = [worker["pid"], int(child.read_text()), int(stubborn.read_text())]
+    assert set(family) <= set(marked_processes(gateway.mark))
+    gateway.process.kill()
+    gateway.process.wait()
+    gateway.may_exit = True
+    assert eventually(lambda: marked_processes(gateway.mark) == [], 10), "left behind"
+
+
 def test_a_reload_keeps_what_is_the_same_and_replaces_what_is_not(start, card):
     tiers = [on_card(), on_cpu()]
     gateway = start(configure(card, ocr=tiers), children=2)

@@ -13,6 +13,7 @@ test makes, never for time:
     --ignore-term     TERM does nothing
     --chatter N       writes N KiB to each of its outputs before it listens
     --child FILE      has a child that lives on; its pid is written to the file
+    --stubborn FILE   the same with one that takes no TERM
     --squat FILE      at the first start somebody else (pid into the file) takes the port before it
     --crash TEXT      writes the text to stderr and ends with status 3
     --record FILE     writes its pid, group, arguments and environment to the file, as JSON
@@ -63,10 +64,10 @@ def squat(port, path):
     listener.close()
 
 
-def have_child(path):
+def have_child(path, on_term=signal.SIG_DFL):
     pid = os.fork()
     if pid == 0:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, on_term)
         signal.pause()
     with open(path, "w", encoding="ascii") as file:
         file.write(str(pid))
@@ -121,7 +122,7 @@ class UnixServer(socketserver.ThreadingUnixStreamServer):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int)
-    for name in ("uds", "load", "late", "child", "squat", "crash", "record"):
+    for name in ("uds", "load", "late", "child", "stubborn", "squat", "crash", "record"):
         parser.add_argument("--" + name)
     parser.add_argument("--name", default="program")
     parser.add_argument("--health", default="/health")
@@ -141,6 +142,8 @@ def main():
             print("x" * 1023, file=out, flush=True)
     if options.child:
         have_child(options.child)
+    if options.stubborn:
+        have_child(options.stubborn, signal.SIG_IGN)
     if options.squat:
         squat(options.port, options.squat)
     if options.late:

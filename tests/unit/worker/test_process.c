@@ -6,7 +6,9 @@
 
 #include "tests/unit/unit.h"
 #include "worker/process.h"
+#include "worker/spawn.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -70,6 +72,34 @@ static int teardown(void **state)
     (void)state;
     rig_end(&rig);
     return 0;
+}
+
+/* The guard of a group: its pid, or 0. */
+static pid_t find_guard(pid_t group)
+{
+    DIR *dir = opendir("/proc");
+    struct dirent *entry;
+    pid_t found = 0;
+
+    assert_non_null(dir);
+    while ((entry = readdir(dir)) != NULL) {
+        char path[300], line[512], name[64] = "";
+        char state = '?';
+        int pgrp = 0;
+        FILE *file;
+
+        snprintf(path, sizeof(path), "/proc/%s/stat", entry->d_name);
+        file = entry->d_name[0] >= '1' && entry->d_name[0] <= '9' ? fopen(path, "re") : NULL;
+        if (file == NULL)
+            continue;
+        if (fgets(line, sizeof(line), file) != NULL &&
+            sscanf(line, "%*d (%63[^)]) %c %*d %d", name, &state, &pgrp) == 3 && pgrp == group &&
+            strcmp(name, SPAWN_GUARD_NAME) == 0 && state != 'Z' && state != 'X')
+            found = (pid_t)strtol(entry->d_name, NULL, 10);
+        fclose(file);
+    }
+    closedir(dir);
+    return found;
 }
 
 static char *const plain_env[] = {"PATH=/usr/bin:/bin", NULL};
@@ -305,46 +335,119 @@ static void check_sees_an_exit_before_the_loop_does(void **state)
     assert_string_equal(c.out[0], "last words\n"); /* handed out before the exit */
 }
 
-/* A gateway of its own that spawns one child, says its pid, and is killed with -9. */
-static void run_gateway_that_dies(int fd)
+/* A gateway of its own that spawns one child, says the pids of it and of what it printed, and is
+ * killed with -9. */
+static void run_gateway_that_dies(int fd, const char *script, bool guarded)
 {
-    char *argv[] = {"sh", "-c", "trap '' TERM INT HUP; echo up; exec sleep 1000", NULL};
-    struct process_spec spec = {.program = "/bin/sh", .argv = argv, .envp = plain_env};
+    char *argv[] = {"sh", "-c", (char *)script, NULL};
+    struct process_spec spec = {
+        .program = "/bin/sh", .argv = argv, .envp = plain_env, .guarded = guarded};
     struct child c = {.exits = 0};
     uv_loop_t loop;
-    int pid;
+    pid_t pids[2];
 
     uv_loop_init(&loop);
     if (process_spawn(&loop, &spec, &events, &c, &c.process) < 0)
         _exit(1);
     /* Not before it runs: until then it would see by itself that its parent is gone. */
-    while (c.total[0] == 0)
+    while (strchr(c.out[0], '\n') == NULL)
         uv_run(&loop, UV_RUN_ONCE);
-    pid = process_pid(c.process);
-    if (write(fd, &pid, sizeof(pid)) != (ssize_t)sizeof(pid))
+    pids[0] = process_pid(c.process);
+    pids[1] = (pid_t)strtol(c.out[0], NULL, 10);
+    if (write(fd, pids, sizeof(pids)) != (ssize_t)sizeof(pids))
         _exit(1);
     for (;;)
         pause();
 }
 
-static void child_dies_with_the_gateway(void **state)
+static void kill_a_gateway(const char *script, bool guarded, pid_t pids[2])
 {
-    int fds[2], child = 0, status;
+    int fds[2], status;
     pid_t gateway;
 
-    (void)state;
     assert_int_equal(pipe(fds), 0);
     gateway = fork();
     assert_true(gateway >= 0);
     if (gateway == 0)
-        run_gateway_that_dies(fds[1]);
+        run_gateway_that_dies(fds[1], script, guarded);
     close(fds[1]);
-    assert_int_equal(read(fds[0], &child, sizeof(child)), sizeof(child));
+    assert_int_equal(read(fds[0], pids, 2 * sizeof(pids[0])), 2 * sizeof(pids[0]));
     close(fds[0]);
-    assert_true(rig_is_alive(child));
+    assert_true(rig_is_alive(pids[0]) && rig_is_alive(pids[1]));
+    assert_int_equal(find_guard(pids[0]) != 0, guarded);
     kill(gateway, SIGKILL);
     assert_int_equal(waitpid(gateway, &status, 0), gateway);
-    rig_until_gone(&rig, child);
+}
+
+static void child_dies_with_the_gateway(void **state)
+{
+    pid_t pids[2];
+
+    (void)state;
+    kill_a_gateway("trap '' TERM INT HUP; echo $$; exec sleep 1000", false, pids);
+    rig_until_gone(&rig, pids[0]);
+}
+
+static bool guard_is_gone(void *ctx)
+{
+    return find_guard(*(pid_t *)ctx) == 0;
+}
+
+/* Parent, child, and the guard itself; whatever they think of TERM. */
+static void guarded_group_dies_with_the_gateway(void **state)
+{
+    pid_t pids[2];
+
+    (void)state;
+    kill_a_gateway("trap '' TERM HUP; (exec sleep 1000) & echo $!; while :; do wait; done", true,
+                   pids);
+    rig_until_gone(&rig, pids[1]);
+    rig_until_gone(&rig, pids[0]);
+    rig_until(&rig, guard_is_gone, &pids[0]);
+}
+
+/* One that ends by itself at TERM, with a child that does not. Nobody reads its outputs any more. */
+static void guarded_child_may_clean_up(void **state)
+{
+    char script[512], path[256];
+    pid_t pids[2];
+
+    (void)state;
+    rig_path(&rig, "cleaned", path, sizeof(path));
+    snprintf(script, sizeof(script),
+             "(trap '' TERM; exec sleep 1000) & trap 'echo $! >%s; exit 0' TERM; trap '' PIPE;"
+             "echo $!; while :; do sleep 0.01; done",
+             path);
+    kill_a_gateway(script, true, pids);
+    rig_until_file(&rig, "cleaned");
+    rig_until_gone(&rig, pids[0]);
+    rig_until_gone(&rig, pids[1]);
+}
+
+/* An ordinary end: nothing of it is left either, and the program never met it. */
+static void a_guard_ends_with_its_group(void **state)
+{
+    struct child c;
+    pid_t group;
+    char *argv[] = {
+        "sh", "-c",
+        "trap 'exit 4' TERM; ps -o comm= --ppid $$; echo x; while :; do sleep 0.01; done", NULL};
+    struct process_spec spec = {
+        .program = "/bin/sh", .argv = argv, .envp = plain_env, .guarded = true};
+
+    (void)state;
+    c = (struct child){.exits = 0};
+    assert_int_equal(process_spawn(&rig.loop, &spec, &events, &c, &c.process), 0);
+    while (strchr(c.out[0], 'x') == NULL)
+        uv_run(&rig.loop, UV_RUN_ONCE);
+    assert_null(strstr(c.out[0], SPAWN_GUARD_NAME));
+    group = process_pid(c.process);
+    assert_int_not_equal(find_guard(group), 0);
+    assert_int_equal(getpgid(find_guard(group)), group);
+    process_stop(c.process, 60000);
+    rig_until(&rig, has_exited, &c);
+    assert_int_equal(c.exit.code, 4);
+    rig_until(&rig, guard_is_gone, &group);
 }
 
 int main(void)
@@ -363,6 +466,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(reaped_by_somebody_else, setup, teardown),
         cmocka_unit_test_setup_teardown(check_sees_an_exit_before_the_loop_does, setup, teardown),
         cmocka_unit_test_setup_teardown(child_dies_with_the_gateway, setup, teardown),
+        cmocka_unit_test_setup_teardown(guarded_group_dies_with_the_gateway, setup, teardown),
+        cmocka_unit_test_setup_teardown(guarded_child_may_clean_up, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_guard_ends_with_its_group, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
