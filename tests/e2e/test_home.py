@@ -5,7 +5,10 @@ simulated card they hold what the example declares for them.
 
 import os
 import re
+import signal
 import threading
+from pathlib import Path
+from types import SimpleNamespace
 
 import openai
 import pytest
@@ -111,6 +114,19 @@ def claims(gateway):
     return {claim["owner"]: claim for claim in gateway.status()["devices"][0]["claims"]}
 
 
+def group_of(group):
+    """Processes of a group; its marks would not do, some programs write over their environment."""
+    found = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            stat = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(stat[2]) == group and stat[0] not in "ZX":
+            found.append(int(entry))
+    return found
+
+
 def test_four_services_share_the_card(gateway):
     assert eventually(lambda: [claim["state"] for claim in claims(gateway).values()] ==
                       ["settled"] * len(SERVICES), READY_S, 0.2), claims(gateway)
@@ -155,6 +171,19 @@ def test_text_in_a_picture(gateway, home):
     reply = read_picture(gateway, home.show("Invoice 2741", "Total 38 EUR"))
     assert tier_of(reply) == "gpu" and "X-Failsoft-Degraded" not in reply.headers
     assert "invoice2741" in words_in(reply) and "total38eur" in words_in(reply)
+
+
+@pytest.mark.parametrize("name", ["transcribe", "ocr"])
+def test_a_file_that_is_none_is_nobodys_fault(gateway, tmp_path, name):
+    """Both servers say 500 to it. Their own words reach the client, and both tiers stay available."""
+    file = tmp_path / "file"
+    file.write_bytes(b"neither a sound nor a picture " * 30)
+    for _ in range(4):  # more than `failures`
+        reply = transcribe(gateway, file) if name == "transcribe" else read_picture(gateway, file)
+        assert reply.status_code == 500
+        assert "X-Failsoft-Tier" in reply.headers and "upstream" not in reply.text, reply.text
+        for tier in gateway.tiers(name).values():
+            assert tier["consecutive_failures"] == 0 and tier["availability"] == "available", tier
 
 
 def test_all_at_once(gateway, home):
@@ -232,3 +261,27 @@ def test_who_does_not_fit_waits_and_says_who_holds_the_memory(home, tmp_path):
     finally:
         gateway.stop()
         card.destroy()
+
+
+def test_a_killed_gateway_leaves_no_model_process(home, tmp_path):
+    """The speech server keeps its model in a process of its own, which survives its parent."""
+    config = home.config(SimpleNamespace(name="unused"))
+    del config["devices"]
+    config["services"] = {"transcribe": config["services"]["transcribe"]}
+    tiers = config["services"]["transcribe"]["tiers"]
+    tiers[:] = [tier for tier in tiers if tier["name"] == "cpu"]
+    gateway = Gateway(config, tmp_path, env=home.env)
+    group = None
+    try:
+        worker = lambda: gateway.tiers("transcribe")["cpu"]  # noqa: E731
+        assert eventually(lambda: worker()["state"] == "ready", READY_S, 0.2), worker()
+        assert transcribe(gateway, home.say(SPEECH[0][0])).status_code == 200
+        group = worker()["pid"]
+        assert len(group_of(group)) > 2, "the program, its model, and the guard"
+        gateway.process.kill()
+        gateway.process.wait()
+        assert eventually(lambda: group_of(group) == [], 10), group_of(group)
+    finally:
+        for pid in group_of(group) if group else []:
+            os.kill(pid, signal.SIGKILL)
+        gateway.kill()
