@@ -132,13 +132,15 @@ static const struct gateway_worker *loading_on(const struct gateway_device *d,
 }
 
 /* A device that tells nothing: only its owner can say that what we hold is all that is used. */
-static bool may_go_by_claims(struct gateway_device *d, uint64_t now_ms, char *why, size_t why_size)
+static bool may_go_by_claims(struct gateway_device *d, uint64_t now_ms, char *why, size_t why_size,
+                             bool *ret_lasting)
 {
     if (now_ms - d->since_ms < DEVICE_FIRST_SAMPLE_MS) {
         snprintf(why, why_size, "waits for the first figures of %s", d->name);
         return false;
     }
     if (!d->exclusive) {
+        *ret_lasting = true;
         snprintf(why, why_size,
                  "nothing is known about the memory of %s%s%s; if nobody else uses it, give it "
                  "`exclusive: on` and `memory`",
@@ -152,9 +154,10 @@ static bool may_go_by_claims(struct gateway_device *d, uint64_t now_ms, char *wh
 
 /* Is it the time to start it, whatever it needs? */
 static bool may_be_looked_at(struct gateway_device *d, struct gateway_worker *w, uint64_t now_ms,
-                             char *why, size_t why_size)
+                             char *why, size_t why_size, bool *ret_lasting)
 {
     if (now_ms < d->yield_until_ms) {
+        *ret_lasting = true;
         snprintf(why, why_size, "%s is given back by hand", d->name);
         return false;
     }
@@ -168,7 +171,8 @@ static bool may_be_looked_at(struct gateway_device *d, struct gateway_worker *w,
                  d->name);
         return false;
     }
-    return d->shared || d->ledger.sampled || may_go_by_claims(d, now_ms, why, why_size);
+    return d->shared || d->ledger.sampled ||
+           may_go_by_claims(d, now_ms, why, why_size, ret_lasting);
 }
 
 /* An integrated device's own limit, which may be lower than the machine's memory. What it could not be
@@ -292,19 +296,22 @@ static bool would_stay(struct gateway_device *d, uint64_t bytes, char *why, size
     return false;
 }
 
-/* The device's own ledger: claims there. */
+/* The device's own ledger: claims there. False: not now; *ret_lasting when that is no matter of a
+ * moment, as first figures, an estimate or memory on its way back are. */
 static bool may_start_on(struct gateway_device *d, struct gateway_worker *w, char *why,
-                         size_t why_size)
+                         size_t why_size, bool *ret_lasting)
 {
     uint64_t now_ms = uv_now(w->gateway->loop);
     bool decides = w->gateway->admission;
-    if (decides && !may_be_looked_at(d, w, now_ms, why, why_size))
+    if (decides && !may_be_looked_at(d, w, now_ms, why, why_size, ret_lasting))
         return false;
     w->learn.key.device = fingerprint_device(d->name, d->kind, d->ledger.total_bytes);
     if (decides && learn_asks(d, w, why, why_size))
         return false;
-    if (!learn_before_start(d, w, why, why_size) && decides)
+    if (!learn_before_start(d, w, why, why_size) && decides) {
+        *ret_lasting = true;
         return false;
+    }
     if (d->shared)
         return !decides || (fits_driver(d, w, now_ms, why, why_size) &&
                             would_stay(d, w->predicted_bytes, why, why_size));
@@ -337,14 +344,28 @@ static bool may_start_on(struct gateway_device *d, struct gateway_worker *w, cha
     if (!refused && (ledger_claim_open(&d->ledger, &request, now_ms, &w->claim) == 0 || !decides))
         return true;
     describe_refusal(d, w, &view, &load, why, why_size);
+    *ret_lasting = view.trust == LEDGER_TRUST_FRESH && view.releasing_bytes == 0;
     return false;
+}
+
+void device_hold_back(struct gateway_worker *w, bool lasting, const char *why)
+{
+    if (lasting == w->held_back)
+        return;
+    w->held_back = lasting;
+    if (lasting)
+        log_warning("device", "%s/%s: %s", w->service, w->tier, why);
+    gateway_worker_pump(w);
 }
 
 bool devices_may_start(struct gateway_worker *w, char *why, size_t why_size)
 {
     struct gateway_device *d = device_find(w->gateway, w->device);
-    if (d && !may_start_on(d, w, why, why_size))
+    bool lasting = false;
+    if (d && !may_start_on(d, w, why, why_size, &lasting)) {
+        device_hold_back(w, lasting, why);
         return false;
+    }
     if (device_host_may_start(w, why, why_size))
         return true;
     if (d && w->claim != LEDGER_CLAIM_NONE)

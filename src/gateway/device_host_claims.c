@@ -230,15 +230,10 @@ static bool claim_room(struct gateway_worker *w, char *why, size_t why_size)
 bool device_host_may_start(struct gateway_worker *w, char *why, size_t why_size)
 {
     const struct gateway_host *h = &w->gateway->host;
-    bool held_before = w->held_back;
     bool room = claim_room(w, why, why_size);
     struct ledger_view view = ledger_view(&h->pool.ledger, uv_now(w->gateway->loop));
     /* Not while it is only a matter of a moment: the first figures, an estimate, memory on its way. */
-    w->held_back = !room && !w->predict_job && h->told && view.releasing_bytes == 0;
-    if (w->held_back && !held_before)
-        log_warning("device", "%s/%s: %s", w->service, w->tier, why);
-    if (w->held_back != held_before)
-        gateway_worker_pump(w);
+    device_hold_back(w, !room && !w->predict_job && h->told && view.releasing_bytes == 0, why);
     return room;
 }
 

@@ -33,6 +33,8 @@ bool device_moves(struct gateway_device *d, const struct device_sample *sample);
 /* The worker's process was measured: what it holds replaces what was predicted. */
 void device_settle_worker(struct gateway_device *d, struct gateway_worker *w,
                           const struct device_sample *sample, uint64_t now_ms);
+/* It cannot be started, and that will last: nobody waits for it. Those who do are woken. */
+void device_hold_back(struct gateway_worker *w, bool lasting, const char *why);
 /* What starting waited for may have changed. */
 void device_start_those_that_wait(struct gateway_device *d);
 

@@ -121,9 +121,9 @@ struct gateway_worker {
     uint64_t host_apart_bytes;     /* of predicted_bytes: not in the machine's memory */
     uint64_t host_measured_bytes;  /* resident, at the last sample */
     uint64_t host_base_bytes;      /* resident without its prompt cache; 0: not settled yet */
-    bool held_back;     /* the machine has no room for it, and none is being given back */
-    bool yielded;       /* gives its device's memory back: no new requests */
-    bool yield_stopped; /* … and its process was told to end */
+    bool held_back;                /* no room to start it, and none is being given back */
+    bool yielded;                  /* gives its device's memory back: no new requests */
+    bool yield_stopped;            /* … and its process was told to end */
     uint64_t yielded_ms;
     char yield_text[200];
     struct comeback comeback;
@@ -423,6 +423,8 @@ void request_step(struct gateway_request *r, enum lifecycle_event event);
 /* Around callbacks that use r after a step: it is freed at the last leave. */
 void request_enter(struct gateway_request *r);
 void request_leave(struct gateway_request *r);
+/* It can be used now: those who wait for another tier of their service to load need not. */
+void requests_worker_ready(struct gateway_worker *w);
 /* A deadline of the request has passed: request_tick() has something to do. */
 bool request_needs_tick(const struct gateway_request *r, uint64_t now_ms);
 void request_tick(struct gateway_request *r, uint64_t now_ms);

@@ -252,6 +252,22 @@ void request_client_gone(struct http_exchange *x)
     request_step(r, LIFECYCLE_EVENT_GONE);
 }
 
+void requests_worker_ready(struct gateway_worker *w)
+{
+    LIST_FOR_EACH(node, &w->gateway->requests)
+    {
+        struct gateway_request *r = LIST_ENTRY(node, struct gateway_request, node);
+        if (r->state != LIFECYCLE_STATE_WAITING || r->waits_for != REQUEST_WAIT_LOAD)
+            continue;
+        for (unsigned i = 0; i < r->service->tier_count; i++) {
+            if (r->service->tiers[i].worker != w || i == r->tier_index)
+                continue;
+            request_step(r, LIFECYCLE_EVENT_WAKE);
+            break;
+        }
+    }
+}
+
 bool request_needs_tick(const struct gateway_request *r, uint64_t now_ms)
 {
     switch (r->state) {

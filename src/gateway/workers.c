@@ -44,6 +44,8 @@ static void on_state(struct worker *worker, enum worker_state from, enum worker_
     if (to == WORKER_STATE_READY)
         availability_restarted(&w->availability, uv_now(w->gateway->loop));
     gateway_worker_pump(w);
+    if (to == WORKER_STATE_READY)
+        requests_worker_ready(w);
 }
 
 static void on_engine(struct worker *worker, enum worker_engine engine, void *ctx)

@@ -97,6 +97,9 @@ def add_up(d):
 def test_a_worker_that_does_not_fit_waits_and_says_what_is_missing(start, card):
     card.set(capacity="240MiB")
     gateway = start()
+    # Before anything is loaded: nobody waits for what cannot come, less than the queue's minute.
+    early = gateway.call("POST", "/v1/chat/completions", ASK, timeout=45)
+    assert early.status == 200 and early.tier == "cpu", repr(early)
     assert eventually(lambda: gateway.tiers("chat")["cpu"]["state"] == "ready", READY_S, 0.1)
     assert eventually(lambda: "waits for memory" in gpu(gateway)["reason"], READY_S, 0.1)
     assert gpu(gateway)["state"] == "starting" and gpu(gateway)["pid"] == 0
