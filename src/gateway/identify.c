@@ -217,8 +217,7 @@ static bool read_demand(struct gateway_request *r)
 
 bool request_identify(struct gateway_request *r)
 {
-    if (!parse_accept(r) || !parse_body(r) || !read_demand(r) || !find_service(r) ||
-        !check_kind(r))
+    if (!parse_accept(r) || !parse_body(r) || !read_demand(r) || !find_service(r) || !check_kind(r))
         return false;
     r->streamed = r->api->stream && r->route.framing != API_FRAMING_NONE;
     r->wants_progress = r->api->return_progress;
