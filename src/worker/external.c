@@ -70,11 +70,11 @@ static void external_ask(struct worker *w)
             external_retry_later(w);
         return;
     }
-    if (probe_start(&w->probe, path, EXTERNAL_TIMEOUT_MS) < 0)
+    if (worker_ask(w, path, EXTERNAL_TIMEOUT_MS) < 0)
         external_retry_later(w);
 }
 
-void external_probe_answered(struct worker *w, const struct probe_answer *answer)
+void external_answered(struct worker *w, const struct http_answer *answer)
 {
     enum worker_engine engine = WORKER_ENGINE_UNKNOWN;
 
@@ -97,7 +97,7 @@ void external_find_engine(struct worker *w)
 {
     uint64_t pause_ms;
 
-    if (!w->wanted || w->options->engine != WORKER_ENGINE_UNKNOWN || probe_is_running(&w->probe))
+    if (!w->wanted || w->options->engine != WORKER_ENGINE_UNKNOWN || w->ask != NULL)
         return;
     pause_ms = w->engine == WORKER_ENGINE_UNKNOWN ? EXTERNAL_RETRY_MS : EXTERNAL_AGAIN_MS;
     if (w->engine_asked_ms != 0 && uv_now(w->loop) - w->engine_asked_ms < pause_ms &&

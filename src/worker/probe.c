@@ -1,17 +1,12 @@
 /*
- * One HTTP question at a time, and the judging of answers; see probe.h. Body shapes: llama.cpp
- * tools/server/README.md (/health, /props), ollama docs/api.md (/api/version), OpenAI /v1/models.
+ * The judging of answers, see probe.h. Body shapes: llama.cpp tools/server/README.md (/health, /props),
+ * ollama docs/api.md (/api/version), OpenAI /v1/models.
  */
 #include "worker/probe.h"
 
-#include "http/fields.h"
-
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <yyjson.h>
-
-/* --- judging --- */
 
 /* The first byte that is no white space of JSON or HTML; 0 when there is none. */
 static char first_char(struct span body)
@@ -143,132 +138,4 @@ enum worker_engine probe_judge_engine(unsigned step, int status, struct span bod
     case WORKER_ENGINE_GENERIC: break;
     }
     return WORKER_ENGINE_UNKNOWN;
-}
-
-/* --- asking --- */
-
-static void probe_end(struct probe *p, struct probe_answer *answer)
-{
-    struct buf body = p->body;
-
-    p->call = NULL;
-    uv_timer_stop(&p->timer);
-    buf_init(&p->body, PROBE_BODY_BYTES);
-    if (answer->error == 0) {
-        answer->status = p->status;
-        answer->body = buf_span(&body);
-        answer->connected = true;
-    }
-    p->on_answer(answer, p->ctx);
-    buf_free(&body);
-}
-
-static void on_head(struct http_call *c, int status, const struct http_fields *fields, void *ctx)
-{
-    struct probe *p = ctx;
-
-    (void)c;
-    (void)fields;
-    p->status = status;
-    p->has_head = true;
-}
-
-static void on_body(struct http_call *c, struct span bytes, void *ctx)
-{
-    struct probe *p = ctx;
-    size_t room = PROBE_BODY_BYTES - p->body.len;
-    struct probe_answer answer = {0};
-
-    if (bytes.len <= room && buf_append_span(&p->body, bytes) == 0)
-        return;
-    /* More than anybody has to say here: judge by what there is. */
-    if (bytes.len > room)
-        buf_append(&p->body, bytes.ptr, room);
-    http_call_cancel(c);
-    probe_end(p, &answer);
-}
-
-static void on_done(struct http_call *c, void *ctx)
-{
-    struct probe_answer answer = {0};
-
-    (void)c;
-    probe_end(ctx, &answer);
-}
-
-static void on_fail(struct http_call *c, const struct http_call_failure *failure, void *ctx)
-{
-    struct probe_answer answer = {.error = failure->error, .connected = failure->connected};
-
-    (void)c;
-    probe_end(ctx, &answer);
-}
-
-static void on_timeout(uv_timer_t *timer)
-{
-    struct probe *p = timer->data;
-    struct probe_answer answer = {.error = -ETIMEDOUT};
-
-    if (p->call == NULL)
-        return;
-    answer.connected = http_call_is_connected(p->call);
-    http_call_cancel(p->call);
-    probe_end(p, &answer);
-}
-
-void probe_init(struct probe *p, uv_loop_t *loop, struct http_origin *origin,
-                void (*on_answer)(const struct probe_answer *answer, void *ctx), void *ctx)
-{
-    *p = (struct probe){.origin = origin, .on_answer = on_answer, .ctx = ctx};
-    buf_init(&p->body, PROBE_BODY_BYTES);
-    uv_timer_init(loop, &p->timer);
-    p->timer.data = p;
-}
-
-bool probe_is_running(const struct probe *p)
-{
-    return p->call != NULL;
-}
-
-int probe_start(struct probe *p, const char *path, uint64_t timeout_ms)
-{
-    static const struct http_call_handler handler = {
-        .on_head = on_head, .on_body = on_body, .on_done = on_done, .on_fail = on_fail};
-    struct http_fields fields;
-    struct http_call_request request = {
-        .method = SPAN_LIT("GET"),
-        .target = span_from_str(path),
-        .fields = &fields,
-        .fresh_connection = true,
-    };
-    int rc;
-
-    if (p->call != NULL)
-        return -EALREADY;
-    http_fields_init(&fields, 64);
-    rc = http_fields_add(&fields, SPAN_LIT("Accept"), SPAN_LIT("application/json"));
-    p->status = 0;
-    p->has_head = false;
-    if (rc == 0)
-        rc = http_call_start(p->origin, &request, &handler, p, &p->call);
-    http_fields_free(&fields);
-    if (rc == 0)
-        uv_timer_start(&p->timer, on_timeout, timeout_ms, 0);
-    return rc;
-}
-
-void probe_cancel(struct probe *p)
-{
-    if (p->call != NULL)
-        http_call_cancel(p->call);
-    p->call = NULL;
-    uv_timer_stop(&p->timer);
-    buf_free(&p->body);
-}
-
-void probe_close(struct probe *p, uv_close_cb on_closed, void *handle_data)
-{
-    probe_cancel(p);
-    p->timer.data = handle_data;
-    uv_close((uv_handle_t *)&p->timer, on_closed);
 }

@@ -115,8 +115,7 @@ static const char *health_path(const struct worker *w)
 static void ask_health(struct worker *w)
 {
     w->probes++;
-    if (probe_start(&w->probe, health_path(w), SUPERVISE_PROBE_TIMEOUT_MS) < 0 &&
-        !probe_is_running(&w->probe))
+    if (worker_ask(w, health_path(w), SUPERVISE_PROBE_TIMEOUT_MS) < 0 && w->ask == NULL)
         uv_timer_start(&w->step_timer, on_probe_due, probe_pause_ms(w), 0);
 }
 
@@ -189,7 +188,7 @@ static void become_ready(struct worker *w)
     worker_set_state(w, WORKER_STATE_READY);
 }
 
-void supervise_probe_answered(struct worker *w, const struct probe_answer *answer)
+void supervise_answered(struct worker *w, const struct http_answer *answer)
 {
     char why[256];
 
@@ -230,7 +229,7 @@ static void on_line(struct span line, void *ctx)
         return;
     log_tail_push(&w->output->tail, line);
     if (load_report_line(&w->output->report, line) && w->state == WORKER_STATE_LOADING &&
-        !probe_is_running(&w->probe))
+        w->ask == NULL)
         uv_timer_start(&w->step_timer, on_probe_due, 0, 0);
     if (w->output->report.warning[0] != '\0' && w->warning[0] == '\0' &&
         w->state == WORKER_STATE_READY)
@@ -294,7 +293,7 @@ static void on_exit_seen(struct process *p, const struct process_exit *exit, voi
     w->last_pid = w->options->device != WORKER_DEVICE_NONE ? process_pid(p) : 0;
     w->process = NULL;
     w->exited_at_ms = uv_now(w->loop);
-    probe_cancel(&w->probe);
+    http_ask_cancel(&w->ask);
     supervise_cancel_wait(w);
     http_origin_close_idle(w->origin);
     if (w->socket_path[0] != '\0')
@@ -329,7 +328,7 @@ static void on_stuck(struct process *p, void *ctx)
 
 void supervise_end(struct worker *w, bool force)
 {
-    probe_cancel(&w->probe);
+    http_ask_cancel(&w->ask);
     uv_timer_stop(&w->step_timer);
     uv_timer_stop(&w->deadline_timer);
     if (force)

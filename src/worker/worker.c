@@ -70,19 +70,37 @@ void worker_maybe_free(struct worker *w)
     free(w);
 }
 
-/* --- lifetime --- */
-
-static void on_probe_answer(const struct probe_answer *answer, void *ctx)
+static void on_answer(const struct http_answer *answer, void *ctx)
 {
     struct worker *w = ctx;
 
-    if (w->destroying)
-        return;
     if (w->managed)
-        supervise_probe_answered(w, answer);
+        supervise_answered(w, answer);
     else
-        external_probe_answered(w, answer);
+        external_answered(w, answer);
 }
+
+int worker_ask(struct worker *w, const char *path, uint64_t timeout_ms)
+{
+    struct http_fields fields;
+    struct http_call_request request = {
+        .method = SPAN_LIT("GET"),
+        .target = span_from_str(path),
+        .fields = &fields,
+        .fresh_connection = true,
+    };
+    int rc;
+
+    http_fields_init(&fields, 64);
+    rc = http_fields_add(&fields, SPAN_LIT("Accept"), SPAN_LIT("application/json"));
+    if (rc == 0)
+        rc = http_ask_start(w->origin, &request, PROBE_BODY_BYTES, timeout_ms, on_answer, w,
+                            &w->ask);
+    http_fields_free(&fields);
+    return rc;
+}
+
+/* --- lifetime --- */
 
 static int check_options(const struct worker_options *o)
 {
@@ -195,8 +213,6 @@ int worker_create(uv_loop_t *loop, const struct worker_options *options,
                               : create_managed(w, &origin_options);
     if (rc < 0)
         goto out;
-    probe_init(&w->probe, loop, w->origin, on_probe_answer, w);
-    w->open_handles++;
     add_timer(w, &w->step_timer);
     add_timer(w, &w->deadline_timer);
     add_timer(w, &w->notice_timer);
@@ -230,7 +246,7 @@ void worker_destroy(struct worker *w)
     w->process = NULL;
     if (w->job_running)
         uv_cancel((uv_req_t *)&w->job);
-    probe_close(&w->probe, on_handle_closed, w);
+    http_ask_cancel(&w->ask);
     uv_close((uv_handle_t *)&w->step_timer, on_handle_closed);
     uv_close((uv_handle_t *)&w->deadline_timer, on_handle_closed);
     uv_close((uv_handle_t *)&w->notice_timer, on_handle_closed);
@@ -282,7 +298,7 @@ void worker_stop(struct worker *w, void (*on_stopped)(struct worker *w, void *ct
         return;
     }
     supervise_cancel_wait(w);
-    probe_cancel(&w->probe);
+    http_ask_cancel(&w->ask);
     uv_timer_start(&w->notice_timer, on_notice, 0, 0);
     if (w->managed) {
         worker_set_reason(w, "%s", "");

@@ -9,6 +9,7 @@
 #ifndef FAILSOFT_WORKER_WORKER_INTERNAL_H
 #define FAILSOFT_WORKER_WORKER_INTERNAL_H
 
+#include "http/ask.h"
 #include "http/client.h"
 #include "worker/command.h"
 #include "worker/load_report.h"
@@ -52,7 +53,7 @@ struct worker {
     enum worker_engine engine;
 
     struct http_origin *origin;
-    struct probe probe;
+    struct http_ask *ask; /* what it is asked, see worker_ask(); NULL: nothing */
     char *address;
 
     /* Managed. */
@@ -101,6 +102,11 @@ void worker_set_reason(struct worker *w, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void worker_notify_stopped(struct worker *w);
 void worker_maybe_free(struct worker *w);
+/*
+ * GET path on a new connection, one at a time; supervise_answered() or external_answered() gets the
+ * answer. Errors of http_ask_start().
+ */
+int worker_ask(struct worker *w, const char *path, uint64_t timeout_ms);
 
 /* supervise.c */
 /* See worker_look_again(). */
@@ -110,10 +116,10 @@ void supervise_start(struct worker *w);
 void supervise_end(struct worker *w, bool force);
 /* For a worker without a process. */
 void supervise_cancel_wait(struct worker *w);
-void supervise_probe_answered(struct worker *w, const struct probe_answer *answer);
+void supervise_answered(struct worker *w, const struct http_answer *answer);
 
 /* external.c */
 void external_find_engine(struct worker *w);
-void external_probe_answered(struct worker *w, const struct probe_answer *answer);
+void external_answered(struct worker *w, const struct http_answer *answer);
 
 #endif
