@@ -15,87 +15,34 @@
 enum { COUNT_PATIENCE_MS = 1000 };
 
 struct count {
-    uv_timer_t timer; /* freed when it is closed */
     struct gateway_request *request;
-    struct http_call *call;
+    struct http_ask *ask;
     void (*done)(struct gateway_request *r, bool known, uint64_t tokens);
     struct count_tokens_plan plan;
     struct api_edit edit;
     bool has_edit;
-    struct span parts[API_EDIT_PARTS_MAX]; /* borrowed by the call */
-    struct buf answer;
-    int status;
+    struct span parts[API_EDIT_PARTS_MAX]; /* borrowed by the question */
 };
 
-static void on_closed(uv_handle_t *handle)
-{
-    free(handle->data);
-}
-
-/* Lets go of it; the timer frees the rest. */
 static void count_end(struct count *count)
 {
-    if (count->call)
-        http_call_cancel(count->call);
-    count->call = NULL;
+    http_ask_cancel(&count->ask);
     if (count->has_edit)
         api_edit_free(&count->edit);
-    buf_free(&count->answer);
     count->request->count = NULL;
-    uv_timer_stop(&count->timer);
-    uv_close((uv_handle_t *)&count->timer, on_closed);
+    free(count);
 }
 
-static void count_finish(struct count *count, bool known, uint64_t tokens)
+static void on_answer(const struct http_answer *answer, void *ctx)
 {
+    struct count *count = ctx;
     struct gateway_request *r = count->request;
     void (*done)(struct gateway_request *, bool, uint64_t) = count->done;
+    uint64_t tokens = 0;
+    bool known = answer->status == 200 && !answer->too_long &&
+                 count_tokens_read(&count->plan, answer->body, &tokens);
     count_end(count);
     done(r, known, tokens);
-}
-
-static void on_head(struct http_call *c, int status, const struct http_fields *fields, void *ctx)
-{
-    (void)c;
-    (void)fields;
-    struct count *count = ctx;
-    count->status = status;
-}
-
-static void on_body(struct http_call *c, struct span bytes, void *ctx)
-{
-    (void)c;
-    struct count *count = ctx;
-    if (buf_append_span(&count->answer, bytes) < 0)
-        count_finish(count, false, 0);
-}
-
-static void on_done(struct http_call *c, void *ctx)
-{
-    (void)c;
-    struct count *count = ctx;
-    uint64_t tokens = 0;
-    count->call = NULL;
-    bool known =
-        count->status == 200 && count_tokens_read(&count->plan, buf_span(&count->answer), &tokens);
-    count_finish(count, known, tokens);
-}
-
-static void on_fail(struct http_call *c, const struct http_call_failure *failure, void *ctx)
-{
-    (void)c;
-    (void)failure;
-    struct count *count = ctx;
-    count->call = NULL;
-    count_finish(count, false, 0);
-}
-
-static const struct http_call_handler handler = {
-    .on_head = on_head, .on_body = on_body, .on_done = on_done, .on_fail = on_fail};
-
-static void on_timeout(uv_timer_t *timer)
-{
-    count_finish(timer->data, false, 0);
 }
 
 /* The worker's own name of the model, NULL: the client's. */
@@ -139,7 +86,7 @@ static int make_body(struct count *count, const char *model, unsigned *ret_count
     return 0;
 }
 
-static int make_call(struct count *count, struct gateway_worker *w)
+static int ask(struct count *count, struct gateway_worker *w)
 {
     struct gateway_request *r = count->request;
     struct http_fields *fields = scratch_fields(r->gateway);
@@ -155,7 +102,8 @@ static int make_call(struct count *count, struct gateway_worker *w)
     if (error == 0)
         error = headers_for_worker(r, fields);
     if (error == 0)
-        error = http_call_start(worker_origin(w->worker), &request, &handler, count, &count->call);
+        error = http_ask_start(worker_origin(w->worker), &request, COUNT_TOKENS_ANSWER_BYTES,
+                               COUNT_PATIENCE_MS, on_answer, count, &count->ask);
     return error;
 }
 
@@ -173,15 +121,10 @@ int count_start(struct gateway_request *r, struct gateway_worker *w,
     }
     count->request = r;
     count->done = done;
-    buf_init(&count->answer, COUNT_TOKENS_ANSWER_BYTES);
-    uv_timer_init(r->gateway->loop, &count->timer);
-    count->timer.data = count;
     r->count = count;
-    int error = make_call(count, w);
+    int error = ask(count, w);
     if (error < 0)
         count_end(count);
-    else
-        uv_timer_start(&count->timer, on_timeout, COUNT_PATIENCE_MS, 0);
     return error;
 }
 

@@ -25,6 +25,7 @@
 #include "gateway/gateway.h"
 #include "gateway/histogram.h"
 #include "gateway/unload.h"
+#include "http/ask.h"
 #include "http/client.h"
 #include "http/framer.h"
 #include "http/server.h"
@@ -403,7 +404,7 @@ bool count_can(const struct gateway_request *r, const struct gateway_worker *w);
  * Asks; r->count is set until the answer. `done` comes once, from the loop, never from inside this
  * function and never after count_cancel(); known is false after a second without an answer, or when
  * there is none. r may be freed in it. 0; -EALREADY; -ENOTSUP (count_can() is false); -ENOMEM and
- * errors of http_call_start(). The body of the request must stay while it runs.
+ * errors of http_ask_start(). The body of the request must stay while it runs.
  */
 int count_start(struct gateway_request *r, struct gateway_worker *w,
                 void (*done)(struct gateway_request *r, bool known, uint64_t tokens));
