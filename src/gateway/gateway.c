@@ -102,11 +102,9 @@ static void close_timers(struct gateway *g)
 {
     uv_timer_stop(&g->tick);
     uv_timer_stop(&g->recheck);
-    uv_timer_stop(&g->kv_timer);
     uv_timer_stop(&g->unload_timer);
     uv_close((uv_handle_t *)&g->tick, on_timer_closed);
     uv_close((uv_handle_t *)&g->recheck, on_timer_closed);
-    uv_close((uv_handle_t *)&g->kv_timer, on_timer_closed);
     uv_close((uv_handle_t *)&g->unload_timer, on_timer_closed);
 }
 
@@ -245,9 +243,8 @@ int gateway_start(uv_loop_t *loop, struct config *config, const struct gateway_o
     uv_timer_init(loop, &g->tick);
     g->tick.data = g;
     recheck_init(g);
-    kv_watch_init(g);
     unload_init(g);
-    g->timers_open = 4;
+    g->timers_open = 3;
     r = open_learned(g, config);
     if (r == 0)
         r = devices_start(g, config);

@@ -285,7 +285,6 @@ struct gateway {
     struct http_server *server;
     uv_timer_t tick;
     uv_timer_t recheck;
-    uv_timer_t kv_timer;
     uv_timer_t unload_timer;
     /*
      * Events of one read, gathered for one write. One for all requests: it is filled and emptied
@@ -389,7 +388,6 @@ void recheck_worker_suspended(struct gateway_worker *w);
 void recheck_worker_gone(struct gateway_worker *w);
 
 /* kv_watch.c: what engines say of their KV cache. */
-void kv_watch_init(struct gateway *g);
 /* Its state or its engine changed. */
 void kv_watch_worker_changed(struct gateway_worker *w);
 /* Before its worker is stopped or freed. */

@@ -15,7 +15,7 @@
  * The table of claims outlives every answer: requests hold claims in it, and give them back one by
  * one, whatever the engine says meanwhile.
  *
- * One timer for all, running only while a call is under way. Loop thread only.
+ * Loop thread only.
  */
 #include "gateway/internal.h"
 
@@ -27,7 +27,6 @@
 #include <string.h>
 
 enum {
-    KV_WATCH_TIMER_MS = 250,
     KV_WATCH_PATIENCE_MS = 2000,
     KV_WATCH_USAGE_MS = 2000,  /* between two looks at what is in use */
     KV_WATCH_SHAPE_MS = 30000, /* … at the cache itself: an engine restarts with other settings */
@@ -49,18 +48,12 @@ enum kv_page {
 /* What is asked of one worker. */
 struct kv_ask {
     struct gateway_worker *worker;
-    struct http_call *call;
+    struct http_ask *question; /* the page that is asked for */
     enum kv_page page;
     unsigned asked; /* bit per page */
-    int status;
-    bool too_long;
-    bool quick; /* usage only: what other pages said is taken over */
-    uint64_t started_ms;
-    struct buf body;
+    bool quick;     /* usage only: what other pages said is taken over */
     struct kv_report report;
 };
-
-static const struct http_call_handler handler;
 
 static const char *page_path(enum kv_page page)
 {
@@ -130,9 +123,8 @@ static const char *model_of(const struct gateway_worker *w)
     return NULL;
 }
 
-static void read_page(struct kv_ask *ask)
+static void read_page(struct kv_ask *ask, struct span body)
 {
-    struct span body = buf_span(&ask->body);
     struct kv_report *r = &ask->report;
     switch (ask->page) {
     case KV_PAGE_NONE: break;
@@ -212,9 +204,7 @@ static void end_ask(struct gateway_worker *w)
     if (!ask)
         return;
     w->kv_ask = NULL;
-    if (ask->call)
-        http_call_cancel(ask->call);
-    buf_free(&ask->body);
+    http_ask_cancel(&ask->question);
     free(ask);
 }
 
@@ -248,111 +238,53 @@ static void give_up(struct gateway_worker *w)
     end_ask(w);
 }
 
+static void on_answer(const struct http_answer *answer, void *ctx);
+
 /* Asks for the next page, or is done. */
 static void go_on(struct kv_ask *ask)
 {
     struct gateway_worker *w = ask->worker;
-    struct gateway *g = w->gateway;
     ask->page = next_page(ask);
     if (ask->page == KV_PAGE_NONE) {
         finish(ask);
         return;
     }
     ask->asked |= 1U << ask->page;
-    ask->status = 0;
-    ask->too_long = false;
-    buf_free(&ask->body);
-    ask->started_ms = uv_now(g->loop);
     struct http_call_request request = {
         .method = SPAN_LIT("GET"),
         .target = span_from_str(page_path(ask->page)),
         .beside_v1 = true,
         .fresh_connection = true,
     };
-    if (http_call_start(worker_origin(w->worker), &request, &handler, ask, &ask->call) < 0) {
-        ask->call = NULL;
+    if (http_ask_start(worker_origin(w->worker), &request, KV_REPORT_BODY_BYTES,
+                       KV_WATCH_PATIENCE_MS, on_answer, ask, &ask->question) < 0)
         give_up(w);
-    }
 }
 
-static void answered(struct kv_ask *ask)
+static void on_answer(const struct http_answer *answer, void *ctx)
 {
-    ask->call = NULL;
-    if (ask->status >= 500 && ask->status != 501) {
-        give_up(ask->worker);
+    struct kv_ask *ask = ctx;
+    struct gateway_worker *w = ask->worker;
+    /* Nobody listens: what comes back there may be another engine. */
+    if (answer->error < 0 && answer->error != -ETIME && !answer->connected)
+        forget(w);
+    if (answer->error < 0 || (answer->status >= 500 && answer->status != 501)) {
+        give_up(w);
         return;
     }
     /* Half a page is no page: nothing of it is believed. */
-    if (ask->status == 200 && !ask->too_long)
-        read_page(ask);
+    if (answer->status == 200 && !answer->too_long)
+        read_page(ask, answer->body);
     go_on(ask);
-}
-
-static void on_head(struct http_call *c, int status, const struct http_fields *fields, void *ctx)
-{
-    (void)c;
-    (void)fields;
-    struct kv_ask *ask = ctx;
-    ask->status = status;
-}
-
-static void on_body(struct http_call *c, struct span bytes, void *ctx)
-{
-    (void)c;
-    struct kv_ask *ask = ctx;
-    if (ask->status == 200 && buf_append_span(&ask->body, bytes) == 0)
-        return;
-    ask->too_long = true;
-    http_call_cancel(ask->call);
-    answered(ask);
-}
-
-static void on_done(struct http_call *c, void *ctx)
-{
-    (void)c;
-    answered(ctx);
-}
-
-static void on_fail(struct http_call *c, const struct http_call_failure *failure, void *ctx)
-{
-    (void)c;
-    struct kv_ask *ask = ctx;
-    struct gateway_worker *w = ask->worker;
-    ask->call = NULL;
-    /* Nobody listens: what comes back there may be another engine. */
-    if (!failure->connected)
-        forget(w);
-    give_up(w);
-}
-
-static const struct http_call_handler handler = {
-    .on_head = on_head, .on_body = on_body, .on_done = on_done, .on_fail = on_fail};
-
-static void on_timer(uv_timer_t *timer)
-{
-    struct gateway *g = timer->data;
-    uint64_t now_ms = uv_now(g->loop);
-    bool any = false;
-    LIST_FOR_EACH(node, &g->workers)
-    {
-        struct gateway_worker *w = LIST_ENTRY(node, struct gateway_worker, node);
-        if (w->kv_ask && now_ms - w->kv_ask->started_ms >= KV_WATCH_PATIENCE_MS)
-            give_up(w);
-        any = any || w->kv_ask;
-    }
-    if (!any)
-        uv_timer_stop(timer);
 }
 
 static void start_ask(struct gateway_worker *w, bool quick)
 {
-    struct gateway *g = w->gateway;
     struct kv_ask *ask = w->kv_ask ? NULL : calloc(1, sizeof(*ask));
     if (!ask)
         return;
     ask->worker = w;
     ask->quick = quick;
-    buf_init(&ask->body, KV_REPORT_BODY_BYTES);
     if (quick) {
         ask->report.request_tokens = w->kv_report.request_tokens;
         ask->report.cache_tokens = w->kv_report.cache_tokens;
@@ -365,9 +297,7 @@ static void start_ask(struct gateway_worker *w, bool quick)
                             o->args, o->arg_count);
     w->kv_ask = ask;
     if (w->kv_silent_since_ms == 0)
-        w->kv_silent_since_ms = uv_now(g->loop);
-    if (!uv_is_closing((uv_handle_t *)&g->kv_timer) && !uv_is_active((uv_handle_t *)&g->kv_timer))
-        uv_timer_start(&g->kv_timer, on_timer, KV_WATCH_TIMER_MS, KV_WATCH_TIMER_MS);
+        w->kv_silent_since_ms = uv_now(w->gateway->loop);
     go_on(ask);
 }
 
@@ -380,12 +310,6 @@ static bool can_be_asked(const struct gateway_worker *w)
 }
 
 /* --- for the others --- */
-
-void kv_watch_init(struct gateway *g)
-{
-    uv_timer_init(g->loop, &g->kv_timer);
-    g->kv_timer.data = g;
-}
 
 void kv_watch_worker_changed(struct gateway_worker *w)
 {

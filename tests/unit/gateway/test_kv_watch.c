@@ -19,7 +19,6 @@ struct rig {
     struct gateway gateway;
     struct gateway_worker worker;
     int listener;
-    bool timer_closed;
 };
 
 static struct rig *make(enum worker_engine engine)
@@ -39,7 +38,6 @@ static struct rig *make(enum worker_engine engine)
     rig->worker.slots = 2;
     list_init(&rig->worker.waiting);
     list_push_back(&rig->gateway.workers, &rig->worker.node);
-    kv_watch_init(&rig->gateway);
     rig->listener = rig_listen(&port);
     snprintf(url, sizeof(url), "http://127.0.0.1:%u", port);
     worker_options_init(&options);
@@ -51,18 +49,10 @@ static struct rig *make(enum worker_engine engine)
     return rig;
 }
 
-static void on_timer_closed(uv_handle_t *handle)
-{
-    struct gateway *g = handle->data;
-    ((struct rig *)((char *)g - offsetof(struct rig, gateway)))->timer_closed = true;
-}
-
 static void destroy(struct rig *rig)
 {
     kv_watch_worker_gone(&rig->worker);
     worker_destroy(rig->worker.worker);
-    uv_close((uv_handle_t *)&rig->gateway.kv_timer, on_timer_closed);
-    assert_true(rig_run_until(&rig->loop, &rig->timer_closed));
     if (rig->listener >= 0)
         close(rig->listener);
     rig_finish(&rig->loop);
