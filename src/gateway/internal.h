@@ -128,10 +128,9 @@ struct gateway_worker {
     uint64_t yielded_ms;
     char yield_text[200];
     struct comeback comeback;
-    struct gateway_learning learn;  /* see device_learn.h */
-    struct gateway_unload unload;   /* external: see unload.h */
-    struct http_call *recheck_call; /* the look at it, see recheck.c */
-    uint64_t recheck_started_ms;
+    struct gateway_learning learn; /* see device_learn.h */
+    struct gateway_unload unload;  /* external: see unload.h */
+    struct http_ask *recheck;      /* the look at it, see recheck.c */
     /*
      * Its KV cache, see kv_watch.c. kv_take() only while kv_known: otherwise nothing is decided by
      * the cache. kv_give() at any time: the table of claims outlives what is known.

@@ -13,47 +13,12 @@ enum {
     RECHECK_PATIENCE_MS = 2000,
 };
 
-static void end_call(struct gateway_worker *w)
+static void on_answer(const struct http_answer *answer, void *ctx)
 {
-    if (w->recheck_call)
-        http_call_cancel(w->recheck_call);
-    w->recheck_call = NULL;
-}
-
-static void on_head(struct http_call *c, int status, const struct http_fields *fields, void *ctx)
-{
-    (void)c;
-    (void)status;
-    (void)fields;
     struct gateway_worker *w = ctx;
-    w->answers = true;
-    end_call(w);
+    if (answer->error == 0)
+        w->answers = true;
 }
-
-static void on_body(struct http_call *c, struct span bytes, void *ctx)
-{
-    (void)c;
-    (void)bytes;
-    (void)ctx;
-}
-
-static void on_done(struct http_call *c, void *ctx)
-{
-    (void)c;
-    struct gateway_worker *w = ctx;
-    w->recheck_call = NULL;
-}
-
-static void on_fail(struct http_call *c, const struct http_call_failure *failure, void *ctx)
-{
-    (void)c;
-    (void)failure;
-    struct gateway_worker *w = ctx;
-    w->recheck_call = NULL;
-}
-
-static const struct http_call_handler handler = {
-    .on_head = on_head, .on_body = on_body, .on_done = on_done, .on_fail = on_fail};
 
 static bool is_wanted(const struct gateway_worker *w)
 {
@@ -61,21 +26,16 @@ static bool is_wanted(const struct gateway_worker *w)
            w->availability.state == AVAILABILITY_STATE_SUSPENDED;
 }
 
-static void look(struct gateway_worker *w, uint64_t now_ms)
+static void look(struct gateway_worker *w)
 {
-    if (w->recheck_call) {
-        if (now_ms - w->recheck_started_ms >= RECHECK_PATIENCE_MS)
-            end_call(w);
-        return;
-    }
     struct http_call_request request = {
         .method = SPAN_LIT("GET"),
         .target = SPAN_LIT("/health"),
         .fresh_connection = true,
     };
-    w->recheck_started_ms = now_ms;
-    if (http_call_start(worker_origin(w->worker), &request, &handler, w, &w->recheck_call) < 0)
-        w->recheck_call = NULL;
+    /* One that is under way goes on; one that cannot be started is tried at the next tick. */
+    (void)http_ask_start(worker_origin(w->worker), &request, 0, RECHECK_PATIENCE_MS, on_answer, w,
+                         &w->recheck);
 }
 
 static void on_timer(uv_timer_t *timer)
@@ -86,11 +46,11 @@ static void on_timer(uv_timer_t *timer)
     {
         struct gateway_worker *w = LIST_ENTRY(node, struct gateway_worker, node);
         if (!is_wanted(w)) {
-            end_call(w);
+            http_ask_cancel(&w->recheck);
             continue;
         }
         any = true;
-        look(w, uv_now(g->loop));
+        look(w);
     }
     if (!any)
         uv_timer_stop(timer);
@@ -112,5 +72,5 @@ void recheck_worker_suspended(struct gateway_worker *w)
 
 void recheck_worker_gone(struct gateway_worker *w)
 {
-    end_call(w);
+    http_ask_cancel(&w->recheck);
 }
