@@ -3,7 +3,7 @@
  *
  *   list (where the models are not known) ─► one POST a model ─► outcome
  *
- * One timer for all, running only while a call is under way or a batch waits for its end.
+ * One timer for all, running only while a batch waits for its end.
  */
 #include "gateway/internal.h"
 
@@ -17,7 +17,7 @@
 
 enum {
     UNLOAD_TIMER_MS = 250,
-    UNLOAD_PATIENCE_MS = 5000,   /* for the answer to one call */
+    UNLOAD_PATIENCE_MS = 5000,   /* for the answer to one question */
     UNLOAD_BATCH_KEEP_S = 5,     /* what a batch's requests ask for instead of 0 */
     UNLOAD_BATCH_QUIET_MS = 1000 /* without another request: the batch has ended */
 };
@@ -26,20 +26,15 @@ enum unload_way { UNLOAD_WAY_NONE = 0, UNLOAD_WAY_PATH, UNLOAD_WAY_OLLAMA, UNLOA
 
 struct unload_call {
     struct gateway_worker *worker;
-    struct http_call *call;
+    struct http_ask *ask;
     enum unload_way way;
-    bool listing;      /* the list of models is asked for */
-    char *path;        /* UNLOAD_WAY_PATH */
-    struct buf names;  /* of models to unload, each with its NUL */
-    size_t next_name;  /* offset of the next one */
-    struct buf body;   /* of the request; borrowed by the call */
-    struct buf answer; /* of the list */
+    bool listing;     /* the list of models is asked for */
+    char *path;       /* UNLOAD_WAY_PATH */
+    struct buf names; /* of models to unload, each with its NUL */
+    size_t next_name; /* offset of the next one */
+    struct buf body;  /* of the request; borrowed by the question, as is its span */
     struct span part;
-    int status;
-    uint64_t started_ms;
 };
-
-static const struct http_call_handler handler;
 
 static const struct config_tier *tier_of(const struct gateway_worker *w)
 {
@@ -78,11 +73,9 @@ static void end_call(struct gateway_worker *w)
     if (!u)
         return;
     w->unload.call = NULL;
-    if (u->call)
-        http_call_cancel(u->call);
+    http_ask_cancel(&u->ask);
     buf_free(&u->names);
     buf_free(&u->body);
-    buf_free(&u->answer);
     free(u->path);
     free(u);
 }
@@ -101,13 +94,13 @@ static void finish(struct gateway_worker *w, enum unload_outcome outcome, const 
         device_monitor_poke(w->gateway->monitor, w->device);
 }
 
+static void on_answer(const struct http_answer *answer, void *ctx);
+
 static void send_call(struct unload_call *u, const char *method, const char *path)
 {
     struct gateway_worker *w = u->worker;
     struct http_fields *fields = scratch_fields(w->gateway);
     bool post = !u->listing;
-    u->status = 0;
-    u->started_ms = uv_now(w->gateway->loop);
     u->part = buf_span(&u->body);
     struct http_call_request request = {
         .method = span_from_str(method),
@@ -122,11 +115,10 @@ static void send_call(struct unload_call *u, const char *method, const char *pat
     int r =
         post ? http_fields_add(fields, SPAN_LIT("Content-Type"), SPAN_LIT("application/json")) : 0;
     if (r == 0)
-        r = http_call_start(worker_origin(w->worker), &request, &handler, u, &u->call);
-    if (r < 0) {
-        u->call = NULL;
+        r = http_ask_start(worker_origin(w->worker), &request, LOADED_MODELS_PAGE_BYTES,
+                           UNLOAD_PATIENCE_MS, on_answer, u, &u->ask);
+    if (r < 0)
         finish(w, UNLOAD_FAILED, strerror(-r));
-    }
 }
 
 /* Asks for the next model to go, or is done. */
@@ -153,11 +145,10 @@ static void unload_next(struct unload_call *u)
     send_call(u, "POST", u->way == UNLOAD_WAY_OLLAMA ? "/api/generate" : "/models/unload");
 }
 
-static void take_list(struct unload_call *u)
+static void take_list(struct unload_call *u, struct span page)
 {
     struct gateway_worker *w = u->worker;
     const struct config_tier *tier = tier_of(w);
-    struct span page = buf_span(&u->answer);
     int count = u->way == UNLOAD_WAY_OLLAMA
                     ? loaded_models_ollama(page, &u->names)
                     : loaded_models_router(page, tier ? tier->model : NULL, &u->names);
@@ -174,59 +165,35 @@ static void take_list(struct unload_call *u)
     }
 }
 
-static void on_head(struct http_call *c, int status, const struct http_fields *fields, void *ctx)
+static const char *failure_text(const struct http_answer *answer)
 {
-    (void)c;
-    (void)fields;
-    struct unload_call *u = ctx;
-    u->status = status;
+    if (answer->error == -ETIME)
+        return "no answer in time";
+    return answer->connected ? "the connection broke" : "nobody listens";
 }
 
-static void on_body(struct http_call *c, struct span bytes, void *ctx)
+static void on_answer(const struct http_answer *answer, void *ctx)
 {
-    (void)c;
     struct unload_call *u = ctx;
-    if (!u->listing || u->status != 200)
-        return; /* its status says enough */
-    if (buf_append_span(&u->answer, bytes) < 0)
-        finish(u->worker, UNLOAD_FAILED, "its list of models is too long");
-}
-
-static void on_done(struct http_call *c, void *ctx)
-{
-    (void)c;
-    struct unload_call *u = ctx;
-    u->call = NULL;
-    if (u->status < 200 || u->status > 299) {
-        char why[32];
-        snprintf(why, sizeof(why), "HTTP %d", u->status);
+    struct gateway_worker *w = u->worker;
+    if (answer->error < 0) {
+        finish(w, UNLOAD_FAILED, failure_text(answer));
+    } else if (u->listing && u->way == UNLOAD_WAY_ROUTER && answer->status == 404) {
         /* Builds from before the router have no such page. */
-        if (u->listing && u->way == UNLOAD_WAY_ROUTER && u->status == 404) {
-            u->worker->unload.single_model = true;
-            finish(u->worker, UNLOAD_IMPOSSIBLE, "");
-            return;
-        }
-        finish(u->worker, UNLOAD_FAILED, why);
-    } else if (u->listing) {
-        take_list(u);
+        w->unload.single_model = true;
+        finish(w, UNLOAD_IMPOSSIBLE, "");
+    } else if (answer->status < 200 || answer->status > 299) {
+        char why[32];
+        snprintf(why, sizeof(why), "HTTP %d", answer->status);
+        finish(w, UNLOAD_FAILED, why);
+    } else if (!u->listing) {
+        unload_next(u); /* the status says enough */
+    } else if (answer->too_long) {
+        finish(w, UNLOAD_FAILED, "its list of models is too long");
     } else {
-        unload_next(u);
+        take_list(u, answer->body);
     }
 }
-
-static void on_fail(struct http_call *c, const struct http_call_failure *failure, void *ctx)
-{
-    (void)c;
-    struct unload_call *u = ctx;
-    u->call = NULL;
-    finish(u->worker, UNLOAD_FAILED,
-           failure->connected ? "the connection broke" : "nobody listens");
-}
-
-static const struct http_call_handler handler = {
-    .on_head = on_head, .on_body = on_body, .on_done = on_done, .on_fail = on_fail};
-
-static void start_timer(struct gateway *g);
 
 /* `model`: of Ollama, only this one; NULL: what the tier says, or all that are loaded. */
 static void start_call(struct gateway_worker *w, const char *model)
@@ -247,10 +214,8 @@ static void start_call(struct gateway_worker *w, const char *model)
     u->way = way;
     buf_init(&u->names, LOADED_MODELS_NAMES_BYTES);
     buf_init(&u->body, 8 * UNLOAD_MODEL_BYTES);
-    buf_init(&u->answer, LOADED_MODELS_PAGE_BYTES);
     w->unload.call = u;
     w->unload.outcome = UNLOAD_ASKED;
-    start_timer(w->gateway);
     if (!model && way == UNLOAD_WAY_OLLAMA && tier)
         model = tier->model;
     int r = 0;
@@ -280,6 +245,33 @@ void unload_start(struct gateway_worker *w)
 }
 
 /* --- the end of a batch --- */
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct gateway *g = timer->data;
+    uint64_t now_ms = uv_now(g->loop);
+    bool any = false;
+    LIST_FOR_EACH(node, &g->workers)
+    {
+        struct gateway_worker *w = LIST_ENTRY(node, struct gateway_worker, node);
+        struct gateway_unload *u = &w->unload;
+        if (u->due_ms > 0 && now_ms >= u->due_ms) {
+            u->due_ms = 0;
+            if (!w->yielded)
+                start_call(w, u->model);
+        }
+        any = any || u->due_ms > 0;
+    }
+    if (!any)
+        uv_timer_stop(timer);
+}
+
+static void start_timer(struct gateway *g)
+{
+    if (!uv_is_closing((uv_handle_t *)&g->unload_timer) &&
+        !uv_is_active((uv_handle_t *)&g->unload_timer))
+        uv_timer_start(&g->unload_timer, on_timer, UNLOAD_TIMER_MS, UNLOAD_TIMER_MS);
+}
 
 bool unload_keeps_for_batch(const struct gateway_request *r, const struct config_tier *tier,
                             struct api_edit_options *options)
@@ -314,36 +306,7 @@ void unload_batch_ended(struct gateway_worker *w)
     start_timer(w->gateway);
 }
 
-/* --- time --- */
-
-static void on_timer(uv_timer_t *timer)
-{
-    struct gateway *g = timer->data;
-    uint64_t now_ms = uv_now(g->loop);
-    bool any = false;
-    LIST_FOR_EACH(node, &g->workers)
-    {
-        struct gateway_worker *w = LIST_ENTRY(node, struct gateway_worker, node);
-        struct gateway_unload *u = &w->unload;
-        if (u->call && now_ms - u->call->started_ms >= UNLOAD_PATIENCE_MS)
-            finish(w, UNLOAD_FAILED, "no answer in time");
-        if (u->due_ms > 0 && now_ms >= u->due_ms) {
-            u->due_ms = 0;
-            if (!w->yielded)
-                start_call(w, u->model);
-        }
-        any = any || u->call || u->due_ms > 0;
-    }
-    if (!any)
-        uv_timer_stop(timer);
-}
-
-static void start_timer(struct gateway *g)
-{
-    if (!uv_is_closing((uv_handle_t *)&g->unload_timer) &&
-        !uv_is_active((uv_handle_t *)&g->unload_timer))
-        uv_timer_start(&g->unload_timer, on_timer, UNLOAD_TIMER_MS, UNLOAD_TIMER_MS);
-}
+/* --- lifetime --- */
 
 void unload_init(struct gateway *g)
 {
