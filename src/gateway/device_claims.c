@@ -18,12 +18,17 @@
 
 enum { DEVICE_FIRST_SAMPLE_MS = 3000 }; /* after that, a device is one without telemetry */
 
-void device_label(const struct gateway_worker *w, char out[LEDGER_NAME_MAX])
-{
-    snprintf(out, LEDGER_NAME_MAX, "%.20s/%.10s", w->service, w->tier);
-}
-
 /* --- claims --- */
+
+int device_claim_open(struct ledger *l, const struct gateway_worker *w, struct ledger_request what,
+                      uint64_t now_ms, uint64_t *ret_claim)
+{
+    char label[LEDGER_NAME_MAX];
+    snprintf(label, sizeof(label), "%.20s/%.10s", w->service, w->tier);
+    what.owner = LEDGER_OWNER_WORKER;
+    what.label = label;
+    return ledger_claim_open(l, &what, now_ms, ret_claim);
+}
 
 void device_settle_worker(struct gateway_device *d, struct gateway_worker *w,
                           const struct device_sample *sample, uint64_t now_ms)
@@ -37,16 +42,8 @@ void device_settle_worker(struct gateway_device *d, struct gateway_worker *w,
         return;
     }
     if (w->claim == LEDGER_CLAIM_NONE) {
-        char label[LEDGER_NAME_MAX];
-        device_label(w, label);
-        struct ledger_request request = {
-            .owner = LEDGER_OWNER_WORKER,
-            .label = label,
-            .bytes = bytes,
-            .pid = (uint32_t)pid,
-            .adopt = true,
-        };
-        if (ledger_claim_open(&d->ledger, &request, now_ms, &w->claim) < 0)
+        struct ledger_request seen = {.bytes = bytes, .pid = (uint32_t)pid, .adopt = true};
+        if (device_claim_open(&d->ledger, w, seen, now_ms, &w->claim) < 0)
             return;
     }
     bool steady = bytes == w->measured_bytes;
@@ -328,11 +325,7 @@ static bool may_start_on(struct gateway_device *d, struct gateway_worker *w, cha
     bool blocked = load.action == ADMISSION_ACTION_REFUSE && w->predicted_bytes > 0;
     bool vouched = view.trust == LEDGER_TRUST_NONE && view.headroom_bytes >= 0 &&
                    (uint64_t)view.headroom_bytes >= bytes;
-    char label[LEDGER_NAME_MAX];
-    device_label(w, label);
     struct ledger_request request = {
-        .owner = LEDGER_OWNER_WORKER,
-        .label = label,
         .bytes = bytes,
         /* What cannot be predicted is measured once it runs. */
         .adopt = !decides || vouched || w->predicted_bytes == 0,
@@ -341,7 +334,7 @@ static bool may_start_on(struct gateway_device *d, struct gateway_worker *w, cha
     bool fits = !refused && (request.adopt || (int64_t)bytes <= view.admissible_bytes);
     if (decides && fits && !would_stay(d, bytes, why, why_size))
         return false;
-    if (!refused && (ledger_claim_open(&d->ledger, &request, now_ms, &w->claim) == 0 || !decides))
+    if (!refused && (device_claim_open(&d->ledger, w, request, now_ms, &w->claim) == 0 || !decides))
         return true;
     describe_refusal(d, w, &view, &load, why, why_size);
     *ret_lasting = view.trust == LEDGER_TRUST_FRESH && view.releasing_bytes == 0;

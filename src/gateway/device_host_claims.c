@@ -95,16 +95,9 @@ void device_host_settle(struct gateway_worker *w, uint64_t bytes, uint64_t now_m
     bool steady = before > 0 && bytes <= before + slack;
     w->host_measured_bytes = bytes;
     if (w->host_claim == LEDGER_CLAIM_NONE) {
-        char label[LEDGER_NAME_MAX];
-        device_label(w, label);
-        struct ledger_request request = {
-            .owner = LEDGER_OWNER_WORKER,
-            .label = label,
-            .bytes = bytes,
-            .pid = (uint32_t)worker_pid(w->worker),
-            .adopt = true,
-        };
-        if (ledger_claim_open(l, &request, now_ms, &w->host_claim) < 0)
+        uint32_t pid = (uint32_t)worker_pid(w->worker);
+        struct ledger_request seen = {.bytes = bytes, .pid = pid, .adopt = true};
+        if (device_claim_open(l, w, seen, now_ms, &w->host_claim) < 0)
             return;
     }
     bool settled =
@@ -204,21 +197,14 @@ static bool claim_room(struct gateway_worker *w, char *why, size_t why_size)
     struct ledger_view view = ledger_view(&pool->ledger, now_ms);
     uint64_t need = need_bytes(w);
     bool unknown = need == 0 || !pool->ledger.sampled;
-    char label[LEDGER_NAME_MAX];
-    device_label(w, label);
-    struct ledger_request request = {
-        .owner = LEDGER_OWNER_WORKER,
-        .label = label,
-        .bytes = need,
-        .adopt = !decides || unknown,
-    };
+    struct ledger_request request = {.bytes = need, .adopt = !decides || unknown};
     /* Of what is not known, at least something has to be left. */
     bool nothing_left = need == 0 && pool->ledger.sampled && view.admissible_bytes <= 0;
     if (decides && nothing_left) {
         say_lack(w, &view, why, why_size);
         return false;
     }
-    if (ledger_claim_open(&pool->ledger, &request, now_ms, &w->host_claim) == 0 || !decides)
+    if (device_claim_open(&pool->ledger, w, request, now_ms, &w->host_claim) == 0 || !decides)
         return true;
     say_lack(w, &view, why, why_size);
     /* Memory of an ended process is seen to be back by samples: have the next one soon. */

@@ -38,8 +38,10 @@ void device_hold_back(struct gateway_worker *w, bool lasting, const char *why);
 /* What starting waited for may have changed. */
 void device_start_those_that_wait(struct gateway_device *d);
 
-/* How a worker is called in a ledger. */
-void device_label(const struct gateway_worker *w, char out[LEDGER_NAME_MAX]);
+/* Opens a claim of the worker's in that ledger; `what`: its bytes, pid and adopt. Errors of
+ * ledger_claim_open(). */
+int device_claim_open(struct ledger *l, const struct gateway_worker *w, struct ledger_request what,
+                      uint64_t now_ms, uint64_t *ret_claim);
 /* "waits for memory: needs …", with who holds what. `place`: " on gpu0", " of the machine". */
 void device_describe_lack(const struct ledger_view *v, uint64_t need_bytes, const char *place,
                           const char *limit, char *out, size_t size);
