@@ -5,6 +5,7 @@
  */
 #include "cli/plan.h"
 
+#include "config/device_spec.h"
 #include "device/monitor.h"
 #include "policy/ledger.h"
 
@@ -211,27 +212,6 @@ static void on_deadline(uv_timer_t *timer)
     end_look(timer->data);
 }
 
-static enum device_kind kind_of(int config_kind)
-{
-    switch (config_kind) {
-    case CONFIG_DEVICE_KIND_AMD: return DEVICE_KIND_AMD;
-    case CONFIG_DEVICE_KIND_INTEL: return DEVICE_KIND_INTEL;
-    case CONFIG_DEVICE_KIND_SIM: return DEVICE_KIND_SIM;
-    default: return DEVICE_KIND_NVIDIA;
-    }
-}
-
-static void fill_spec(const struct config_device *c, struct device_spec *ret)
-{
-    snprintf(ret->name, sizeof(ret->name), "%s", c->name);
-    ret->kind = kind_of(c->kind);
-    ret->index = c->index;
-    ret->integrated = c->integrated == CONFIG_SWITCH_ON    ? DEVICE_INTEGRATED_YES
-                      : c->integrated == CONFIG_SWITCH_OFF ? DEVICE_INTEGRATED_NO
-                                                           : DEVICE_INTEGRATED_AUTO;
-    snprintf(ret->card, sizeof(ret->card), "%s", c->card != NULL ? c->card : c->name);
-}
-
 static int run_look(struct look *look, const struct device_spec *specs)
 {
     static const struct device_monitor_calls calls = {.on_sample = on_sample, .on_host = on_host};
@@ -276,7 +256,7 @@ int plan_look(struct plan *p)
         place->device = &c->devices[i];
         place->shared = c->devices[i].integrated == CONFIG_SWITCH_ON;
         snprintf(place->name, sizeof(place->name), "%s", c->devices[i].name);
-        fill_spec(&c->devices[i], &specs[i]);
+        specs[i] = config_device_spec(&c->devices[i]);
     }
     snprintf(plan_host(p)->name, sizeof(plan_host(p)->name), "host");
     look->plan = p;

@@ -14,6 +14,7 @@
 #include "gateway/devices.h"
 
 #include "base/log.h"
+#include "config/device_spec.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -215,29 +216,6 @@ static void on_sample(void *ctx, const struct device_sample *told)
 
 /* --- life --- */
 
-static enum device_kind kind_of(int config_kind)
-{
-    switch (config_kind) {
-    case CONFIG_DEVICE_KIND_AMD: return DEVICE_KIND_AMD;
-    case CONFIG_DEVICE_KIND_INTEL: return DEVICE_KIND_INTEL;
-    case CONFIG_DEVICE_KIND_SIM: return DEVICE_KIND_SIM;
-    default: return DEVICE_KIND_NVIDIA;
-    }
-}
-
-static void spec_of(const struct config_device *c, struct device_spec *ret)
-{
-    *ret = (struct device_spec){
-        .kind = kind_of(c->kind),
-        .index = c->index,
-        .integrated = c->integrated == CONFIG_SWITCH_ON    ? DEVICE_INTEGRATED_YES
-                      : c->integrated == CONFIG_SWITCH_OFF ? DEVICE_INTEGRATED_NO
-                                                           : DEVICE_INTEGRATED_AUTO,
-    };
-    snprintf(ret->name, sizeof(ret->name), "%s", c->name);
-    snprintf(ret->card, sizeof(ret->card), "%s", c->card ? c->card : c->name);
-}
-
 static int add_device(struct gateway *g, const struct config_device *c)
 {
     struct gateway_device *d = calloc(1, sizeof(*d));
@@ -250,7 +228,7 @@ static int add_device(struct gateway *g, const struct config_device *c)
     }
     d->gateway = g;
     d->kind = c->kind;
-    spec_of(c, &d->spec);
+    d->spec = config_device_spec(c);
     d->back_after_ms = c->back_after_ms;
     d->since_ms = uv_now(g->loop);
     struct ledger_settings settings = ledger_settings_default();
@@ -273,7 +251,7 @@ int devices_start(struct gateway *g, const struct config *config)
     int r = specs ? 0 : -ENOMEM;
     for (size_t i = 0; r == 0 && i < config->device_count; i++) {
         const struct config_device *c = &config->devices[i];
-        spec_of(c, &specs[i]);
+        specs[i] = config_device_spec(c);
         r = add_device(g, c);
     }
     device_host_init(g, config);
@@ -319,8 +297,7 @@ static const struct config_device *find_config(const struct config *config, cons
 /* The same device of the machine, looked at in the same way. */
 static bool is_same_device(const struct device_spec *a, const struct config_device *c)
 {
-    struct device_spec b;
-    spec_of(c, &b);
+    struct device_spec b = config_device_spec(c);
     return a->kind == b.kind && a->index == b.index && a->integrated == b.integrated &&
            strcmp(a->card, b.card) == 0;
 }
