@@ -8,7 +8,7 @@ static char name[] = "gpu0", card[] = "big";
 static void kinds(void **state)
 {
     static const struct {
-        enum config_device_kind config;
+        int config; /* enum config_device_kind */
         enum device_kind kind;
     } cases[] = {
         {CONFIG_DEVICE_KIND_NVIDIA, DEVICE_KIND_NVIDIA},
@@ -31,7 +31,7 @@ static void kinds(void **state)
 static void integrated(void **state)
 {
     static const struct {
-        enum config_switch config;
+        int config; /* enum config_switch */
         enum device_integrated integrated;
     } cases[] = {
         {CONFIG_SWITCH_ON, DEVICE_INTEGRATED_YES},
