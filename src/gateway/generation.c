@@ -146,3 +146,13 @@ struct gateway_service *generation_find_service(struct generation *gen, struct s
     const struct config_service *found = config_find_service(gen->config, name.ptr, name.len);
     return found ? &gen->services[found - gen->config->services] : NULL;
 }
+
+const struct config_tier *generation_tier_of(const struct gateway_worker *w)
+{
+    const struct generation *gen = w->gateway->current;
+    for (size_t i = 0; gen && i < gen->service_count; i++)
+        for (size_t k = 0; k < gen->services[i].tier_count; k++)
+            if (gen->services[i].tiers[k].worker == w)
+                return gen->services[i].tiers[k].config;
+    return NULL;
+}

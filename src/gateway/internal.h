@@ -319,6 +319,9 @@ struct gateway {
 int generation_create(struct gateway *g, struct config *config, struct generation **ret);
 void generation_unref(struct generation *gen);
 struct gateway_service *generation_find_service(struct generation *gen, struct span name);
+/* What the current configuration says of a worker, the first where several share it; NULL: it is of an
+ * older one. */
+const struct config_tier *generation_tier_of(const struct gateway_worker *w);
 
 /* workers.c: workers with their queue and availability. */
 int gateway_worker_create(struct gateway *g, const struct config *config,

@@ -115,12 +115,8 @@ static enum kv_page next_page(const struct kv_ask *ask)
 /* The name that the engine knows the tier's model by; NULL: the clients' own. */
 static const char *model_of(const struct gateway_worker *w)
 {
-    const struct generation *gen = w->gateway->current;
-    for (size_t i = 0; gen && i < gen->service_count; i++)
-        for (size_t k = 0; k < gen->services[i].tier_count; k++)
-            if (gen->services[i].tiers[k].worker == w)
-                return gen->services[i].tiers[k].config->model;
-    return NULL;
+    const struct config_tier *tier = generation_tier_of(w);
+    return tier ? tier->model : NULL;
 }
 
 static void read_page(struct kv_ask *ask, struct span body)

@@ -36,16 +36,6 @@ struct unload_call {
     struct span part;
 };
 
-static const struct config_tier *tier_of(const struct gateway_worker *w)
-{
-    const struct generation *gen = w->gateway->current;
-    for (size_t i = 0; gen && i < gen->service_count; i++)
-        for (size_t k = 0; k < gen->services[i].tier_count; k++)
-            if (gen->services[i].tiers[k].worker == w)
-                return gen->services[i].tiers[k].config;
-    return NULL;
-}
-
 static enum unload_way way_of(const struct gateway_worker *w, const struct config_tier *tier)
 {
     if (!w->worker || worker_is_managed(w->worker))
@@ -62,7 +52,7 @@ static enum unload_way way_of(const struct gateway_worker *w, const struct confi
 
 bool unload_is_known(const struct gateway_worker *w)
 {
-    return way_of(w, tier_of(w)) != UNLOAD_WAY_NONE;
+    return way_of(w, generation_tier_of(w)) != UNLOAD_WAY_NONE;
 }
 
 /* --- the call --- */
@@ -148,7 +138,7 @@ static void unload_next(struct unload_call *u)
 static void take_list(struct unload_call *u, struct span page)
 {
     struct gateway_worker *w = u->worker;
-    const struct config_tier *tier = tier_of(w);
+    const struct config_tier *tier = generation_tier_of(w);
     int count = u->way == UNLOAD_WAY_OLLAMA
                     ? loaded_models_ollama(page, &u->names)
                     : loaded_models_router(page, tier ? tier->model : NULL, &u->names);
@@ -198,7 +188,7 @@ static void on_answer(const struct http_answer *answer, void *ctx)
 /* `model`: of Ollama, only this one; NULL: what the tier says, or all that are loaded. */
 static void start_call(struct gateway_worker *w, const char *model)
 {
-    const struct config_tier *tier = tier_of(w);
+    const struct config_tier *tier = generation_tier_of(w);
     enum unload_way way = model ? UNLOAD_WAY_OLLAMA : way_of(w, tier);
     end_call(w);
     if (way == UNLOAD_WAY_NONE) {
