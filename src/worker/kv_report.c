@@ -109,7 +109,7 @@ static const char *argument_value(const char *const *args, size_t count, size_t 
 {
     size_t len = strlen(flag);
 
-    if (strncmp(args[i], flag, len) != 0)
+    if (args[i] == NULL || strncmp(args[i], flag, len) != 0)
         return NULL;
     if (args[i][len] == '=')
         return args[i] + len + 1;
