@@ -15,7 +15,8 @@ from rig_gateway import Gateway
 def ollama(tmp_path_factory):
     """One gateway for all rows: nothing of a refused request stays."""
     worker = FakeOllama(says=["yes"])
-    gateway = Gateway(gateway_config({"chat": service(tier("gpu", worker, engine="ollama"))}),
+    gateway = Gateway(gateway_config({"chat": service(tier("gpu", worker, engine="ollama"),
+                                                       context=4096)}),
                       tmp_path_factory.mktemp("sizes"))
     yield gateway, worker
     worker.close_connections()
