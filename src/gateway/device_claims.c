@@ -256,11 +256,12 @@ static void describe_refusal(const struct gateway_device *d, const struct gatewa
     snprintf(place, sizeof(place), " on %s", view->name);
     device_describe_lack(view, w->predicted_bytes, place, "", why, why_size);
     size_t used = strlen(why);
+    uint32_t slots =
+        w->estimate && w->estimate->settings.slots > 0 ? w->estimate->settings.slots : 1;
     if (load->would_fit_context > 0 && used < why_size)
         used +=
             (size_t)snprintf(why + used, why_size - used, "; a context of %" PRIu64 " would fit",
-                             load->would_fit_context /
-                                 (w->estimate->settings.slots ? w->estimate->settings.slots : 1));
+                             load->would_fit_context / slots);
     if (load->margin_bytes > 0 && used < why_size)
         snprintf(why + used, why_size - used, "; the reserve alone prevents it, by %s",
                  units_format_bytes(load->margin_bytes, bytes, sizeof(bytes)));

@@ -109,7 +109,7 @@ static const char *argument_value(const char *const *args, size_t count, size_t 
 {
     size_t len = strlen(flag);
 
-    if (args[i] == NULL || strncmp(args[i], flag, len) != 0)
+    if (strncmp(args[i], flag, len) != 0)
         return NULL;
     if (args[i][len] == '=')
         return args[i] + len + 1;
@@ -127,7 +127,7 @@ void kv_report_arguments(struct kv_report *r, uint64_t context_tokens, const cha
 {
     r->unified = KV_REPORT_UNIFIED_NO;
     r->shared_tokens = context_tokens <= KV_TOKENS_MAX ? context_tokens : 0;
-    for (size_t i = 0; i < arg_count; i++) {
+    for (size_t i = 0; i < arg_count && args[i] != NULL; i++) {
         const char *slots = argument_value(args, arg_count, i, "-np");
 
         if (slots == NULL)
