@@ -303,6 +303,5 @@ const struct config_service *config_find_service(const struct config *c, const c
 const char *config_service_kind_name(int kind);
 const char *config_engine_name(int engine);
 const char *config_device_kind_name(int kind);
-const char *config_switch_name(int value);
 
 #endif

@@ -239,8 +239,3 @@ const char *config_device_kind_name(int kind)
 {
     return option_device_kinds[kind];
 }
-
-const char *config_switch_name(int value)
-{
-    return option_switches[value];
-}

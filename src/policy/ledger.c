@@ -312,12 +312,6 @@ const char *ledger_state_name(enum ledger_state state)
     return (unsigned)state < sizeof(names) / sizeof(names[0]) ? names[state] : "?";
 }
 
-const char *ledger_owner_name(enum ledger_owner owner)
-{
-    static const char *const names[] = {"worker", "attempt", "workspace"};
-    return (unsigned)owner < sizeof(names) / sizeof(names[0]) ? names[owner] : "?";
-}
-
 const char *ledger_trust_name(enum ledger_trust trust)
 {
     static const char *const names[] = {"fresh", "stale", "broken", "none"};

@@ -256,7 +256,6 @@ int ledger_uma_sample(const struct ledger_uma *uma, uint64_t taken_ms,
                       struct ledger_sample *ret_sample);
 
 const char *ledger_state_name(enum ledger_state state);
-const char *ledger_owner_name(enum ledger_owner owner);
 const char *ledger_trust_name(enum ledger_trust trust);
 
 #endif

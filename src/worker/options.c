@@ -64,18 +64,6 @@ const char *worker_engine_name(enum worker_engine engine)
     return "unknown";
 }
 
-const char *worker_device_name(enum worker_device device)
-{
-    switch (device) {
-    case WORKER_DEVICE_SIM: return "sim";
-    case WORKER_DEVICE_NVIDIA: return "nvidia";
-    case WORKER_DEVICE_AMD: return "amd";
-    case WORKER_DEVICE_INTEL: return "intel";
-    case WORKER_DEVICE_NONE: break;
-    }
-    return "none";
-}
-
 static enum worker_engine engine_from_config(int engine)
 {
     switch (engine) {

@@ -120,6 +120,5 @@ bool worker_options_is_program(const struct worker_options *o);
 bool worker_options_uses_socket(const struct worker_options *o);
 
 const char *worker_engine_name(enum worker_engine engine); /* "llama-server", … */
-const char *worker_device_name(enum worker_device device);
 
 #endif

@@ -328,11 +328,6 @@ int process_pid(const struct process *p)
     return (int)p->pid;
 }
 
-bool process_is_stopping(const struct process *p)
-{
-    return p->term_sent || p->kill_sent;
-}
-
 static const char *signal_name(int sig)
 {
     switch (sig) {

@@ -79,7 +79,6 @@ void process_read_now(struct process *p);
 void process_abandon(struct process *p);
 
 int process_pid(const struct process *p);
-bool process_is_stopping(const struct process *p);
 
 /* "exited with status 1", "was ended by signal 9 (SIGKILL)", … into out; returns out. */
 char *process_exit_text(const struct process_exit *exit, char *out, size_t out_size);

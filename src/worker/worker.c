@@ -411,11 +411,6 @@ const struct worker_options *worker_get_options(const struct worker *w)
     return w->options;
 }
 
-void *worker_context(const struct worker *w)
-{
-    return w->ctx;
-}
-
 bool worker_offload(const struct worker *w, uint32_t *ret_offloaded, uint32_t *ret_layers)
 {
     if (w->output == NULL || !w->output->report.offload_known)

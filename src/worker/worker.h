@@ -160,7 +160,6 @@ struct http_origin *worker_origin(const struct worker *w);
 const char *worker_address(const struct worker *w);
 enum worker_engine worker_get_engine(const struct worker *w);
 const struct worker_options *worker_get_options(const struct worker *w);
-void *worker_context(const struct worker *w);
 
 /* Layers on the GPU as the engine said while loading. False: it said nothing yet. */
 bool worker_offload(const struct worker *w, uint32_t *ret_offloaded, uint32_t *ret_layers);
