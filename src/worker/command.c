@@ -340,7 +340,7 @@ static void push_filled(struct vector *v, const char *name, const char *text,
     size_t longest = (place->socket_path ? strlen(place->socket_path) : 0) + sizeof("65535");
     size_t size =
         (name ? strlen(name) + 1 : 0) + strlen(text) + (strlen(text) / port_len + 1) * longest + 1;
-    char *out = malloc(size);
+    char *out = calloc(1, size);
     size_t n = 0;
 
     if (out != NULL && name != NULL)
