@@ -58,7 +58,7 @@ int learned_read(const char *path, struct learning *table, struct learned_readin
 
 static void read_file(struct learned *l)
 {
-    struct learned_reading reading;
+    struct learned_reading reading = {0};
     int r = learned_read(l->path, &l->table, &reading);
     if (r == -ENOENT)
         return;
