@@ -245,7 +245,7 @@ static int write_entry(struct buf *out, const struct plan *p, const struct plan_
     const char *on = e->tier != NULL && e->device != NULL ? e->device->name : NULL;
     int r;
 
-    if (e->service != NULL)
+    if (e->service != NULL && e->tier != NULL)
         r = say(out, 0, "%s/%s%s%s", e->service->name, e->tier->name, on != NULL ? " on " : "",
                 on != NULL ? on : "");
     else
