@@ -116,12 +116,9 @@ static void on_option(void *ctx, const struct json_member *m)
 {
     struct reader *r = ctx;
     char text[32];
-    struct span key = m->key;
-    if (m->key_has_escape) {
-        if (json_scan_get_string((struct span){key.ptr - 1, key.len + 2}, text, sizeof(text)) < 0)
-            return;
-        key = span_from_str(text);
-    }
+    struct span key;
+    if (!json_scan_get_key(m, text, sizeof(text), &key))
+        return;
     if (span_equals_str(key, "num_ctx")) {
         bool open;
         if (r->seen_num_ctx++ > 0)

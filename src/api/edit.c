@@ -106,14 +106,10 @@ static void on_option(void *ctx, const struct json_member *m)
 {
     struct option_search *s = ctx;
     char text[KEY_TEXT_MAX];
-    struct span key = m->key;
+    struct span key;
     s->members++;
-    if (m->key_has_escape) {
-        if (json_scan_get_string((struct span){m->key.ptr - 1, m->key.len + 2}, text,
-                                 sizeof(text)) < 0)
-            return;
-        key = span_from_str(text);
-    }
+    if (!json_scan_get_key(m, text, sizeof(text), &key))
+        return;
     if (span_equals_str(key, "include_usage"))
         s->include_usage = *m;
 }
@@ -254,14 +250,10 @@ static void on_size(void *ctx, const struct json_member *m)
 {
     struct size_search *s = ctx;
     char text[KEY_TEXT_MAX];
-    struct span key = m->key;
+    struct span key;
     s->members++;
-    if (m->key_has_escape) {
-        if (json_scan_get_string((struct span){m->key.ptr - 1, m->key.len + 2}, text,
-                                 sizeof(text)) < 0)
-            return;
-        key = span_from_str(text);
-    }
+    if (!json_scan_get_key(m, text, sizeof(text), &key))
+        return;
     if (span_equals_str(key, "num_ctx"))
         s->num_ctx = *m;
     else if (span_equals_str(key, "num_predict"))

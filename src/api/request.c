@@ -81,20 +81,6 @@ static void fail_member(struct collect *c, const char *name, struct span at, con
                          line, column, offset);
 }
 
-/* Resolves a key into text; false when it is longer than any name that matters. */
-static bool key_text(const struct json_member *m, char text[KEY_TEXT_MAX], struct span *ret_key)
-{
-    if (!m->key_has_escape) {
-        *ret_key = m->key;
-        return m->key.len < KEY_TEXT_MAX;
-    }
-    struct span quoted = {m->key.ptr - 1, m->key.len + 2};
-    if (json_scan_get_string(quoted, text, KEY_TEXT_MAX) < 0)
-        return false;
-    *ret_key = span_from_str(text);
-    return true;
-}
-
 static void remember_key(struct api_request *r, struct span key)
 {
     size_t offset = (size_t)(key.ptr - r->body.ptr);
@@ -113,7 +99,7 @@ static void on_member(void *ctx, const struct json_member *m)
     remember_key(r, m->key);
     char text[KEY_TEXT_MAX];
     struct span key;
-    if (!key_text(m, text, &key))
+    if (!json_scan_get_key(m, text, sizeof(text), &key))
         return;
     for (int i = 0; i < API_MEMBER_COUNT; i++) {
         if (i == API_MEMBER_NAME && c->route->dialect != API_DIALECT_OLLAMA)
@@ -186,7 +172,7 @@ static void on_option(void *ctx, const struct json_member *m)
     struct include_usage *u = ctx;
     char text[KEY_TEXT_MAX];
     struct span key;
-    if (!key_text(m, text, &key) || !span_equals_str(key, "include_usage"))
+    if (!json_scan_get_key(m, text, sizeof(text), &key) || !span_equals_str(key, "include_usage"))
         return;
     u->value = m->kind == JSON_KIND_TRUE;
     u->seen++;

@@ -551,6 +551,20 @@ int json_scan_get_string(struct span raw, char *out, size_t out_size)
     return 0;
 }
 
+bool json_scan_get_key(const struct json_member *m, char *text, size_t text_size,
+                       struct span *ret_key)
+{
+    if (!m->key_has_escape) {
+        *ret_key = m->key;
+        return m->key.len < text_size;
+    }
+    struct span quoted = {m->key.ptr - 1, m->key.len + 2};
+    if (json_scan_get_string(quoted, text, text_size) < 0)
+        return false;
+    *ret_key = span_from_str(text);
+    return true;
+}
+
 void json_scan_locate(struct span text, size_t offset, size_t *ret_line, size_t *ret_column)
 {
     size_t line = 1;

@@ -54,6 +54,11 @@ int json_scan(struct span text, void (*on_member)(void *ctx, const struct json_m
  */
 int json_scan_get_string(struct span raw, char *out, size_t out_size);
 
+/* The key of a member, its escapes resolved into text where it has any. False: it has text_size bytes or
+ * more, or cannot be resolved; text_size is chosen larger than every name that matters. */
+bool json_scan_get_key(const struct json_member *m, char *text, size_t text_size,
+                       struct span *ret_key);
+
 /* Line and column (both from 1, column in bytes) of an offset, for messages. */
 void json_scan_locate(struct span text, size_t offset, size_t *ret_line, size_t *ret_column);
 
