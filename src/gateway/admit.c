@@ -171,7 +171,7 @@ static void exclude(struct admission_tier *t, const char *why)
 static void look_at_device(const struct gateway_request *r, const struct gateway_worker *w,
                            struct admission_tier *t, struct ledger_view *view)
 {
-    struct gateway_device *d = device_find(r->gateway, w->device);
+    struct gateway_device *d = w->on;
     /* What an external worker uses is foreign to the ledger: its own use must not speak against it. */
     if (!d || !worker_is_managed(w->worker))
         return;
@@ -387,7 +387,7 @@ void admit_take(struct gateway_request *r)
         return;
     if (w->kv_known && has_tokens(r))
         (void)kv_take(&w->kv, kv_tokens(r, tier), &a->kv_claim);
-    struct gateway_device *d = device_find(r->gateway, w->device);
+    struct gateway_device *d = w->on;
     uint64_t grows = d && worker_is_managed(w->worker) ? learned_request_bytes(w, use_of(r)) : 0;
     if (grows == 0)
         return;
@@ -407,7 +407,7 @@ void admit_give(struct gateway_request *r)
     if (a->kv_claim != 0)
         (void)kv_give(&a->worker->kv, a->kv_claim);
     a->kv_claim = 0;
-    struct gateway_device *d = device_find(r->gateway, a->worker->device);
+    struct gateway_device *d = a->worker->on;
     /* What was allocated is the worker's now, and measured with it. */
     if (d && a->memory_claim != LEDGER_CLAIM_NONE)
         (void)ledger_claim_cancel(&device_pool(d)->ledger, a->memory_claim);

@@ -48,16 +48,15 @@ void learn_apply_sizes(struct gateway_worker *w)
 
 static void release_claim(struct gateway_device *d, struct gateway_worker *w)
 {
-    if (d && w->learn.ask_claim != LEDGER_CLAIM_NONE)
-        (void)ledger_claim_begin_release(&d->ledger, w->learn.ask_claim, uv_now(w->gateway->loop));
-    w->learn.ask_claim = LEDGER_CLAIM_NONE;
+    if (d)
+        device_claim_release(&d->ledger, &w->learn.ask_claim, uv_now(w->gateway->loop));
     w->learn.ask_pid = 0;
 }
 
 static void on_pid(int pid, void *ctx)
 {
     struct gateway_worker *w = ctx;
-    struct gateway_device *d = device_find(w->gateway, w->device);
+    struct gateway_device *d = w->on;
     w->learn.ask_pid = pid;
     if (d && w->learn.ask_claim != LEDGER_CLAIM_NONE)
         (void)ledger_claim_set_pid(&d->ledger, w->learn.ask_claim, (uint32_t)pid);
@@ -85,7 +84,7 @@ static void keep_sizes(struct gateway_worker *w, const struct dry_run_sizes *siz
 static void on_done(int result, const struct dry_run_sizes *sizes, const char *why, void *ctx)
 {
     struct gateway_worker *w = ctx;
-    struct gateway_device *d = device_find(w->gateway, w->device);
+    struct gateway_device *d = w->on;
     w->learn.dry_run = NULL;
     w->learn.ask = LEARN_ASK_DONE;
     release_claim(d, w);

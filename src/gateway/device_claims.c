@@ -30,6 +30,13 @@ int device_claim_open(struct ledger *l, const struct gateway_worker *w, struct l
     return ledger_claim_open(l, &what, now_ms, ret_claim);
 }
 
+void device_claim_release(struct ledger *l, uint64_t *claim, uint64_t now_ms)
+{
+    if (*claim != LEDGER_CLAIM_NONE)
+        (void)ledger_claim_begin_release(l, *claim, now_ms);
+    *claim = LEDGER_CLAIM_NONE;
+}
+
 void device_settle_worker(struct gateway_device *d, struct gateway_worker *w,
                           const struct device_sample *sample, uint64_t now_ms)
 {
@@ -55,7 +62,7 @@ void device_settle_worker(struct gateway_device *d, struct gateway_worker *w,
 
 void devices_worker_changed(struct gateway_worker *w, enum worker_state to)
 {
-    struct gateway_device *d = device_find(w->gateway, w->device);
+    struct gateway_device *d = w->on;
     device_host_worker_changed(w, to);
     if (!d || !w->worker)
         return;
@@ -74,8 +81,7 @@ void devices_worker_changed(struct gateway_worker *w, enum worker_state to)
         (void)ledger_claim_set_pid(&d->ledger, w->claim, (uint32_t)worker_pid(w->worker));
     } else if (to == WORKER_STATE_BACKOFF || to == WORKER_STATE_FAILED ||
                to == WORKER_STATE_STOPPED) {
-        (void)ledger_claim_begin_release(&d->ledger, w->claim, now_ms);
-        w->claim = LEDGER_CLAIM_NONE;
+        device_claim_release(&d->ledger, &w->claim, now_ms);
         w->measured_bytes = 0;
         device_monitor_poke(w->gateway->monitor, d->name);
     }
@@ -83,11 +89,10 @@ void devices_worker_changed(struct gateway_worker *w, enum worker_state to)
 
 void devices_worker_gone(struct gateway_worker *w)
 {
-    struct gateway_device *d = device_find(w->gateway, w->device);
+    struct gateway_device *d = w->on;
     learn_ask_forget(d, w);
-    if (d && w->claim != LEDGER_CLAIM_NONE)
-        (void)ledger_claim_begin_release(&d->ledger, w->claim, uv_now(w->gateway->loop));
-    w->claim = LEDGER_CLAIM_NONE;
+    if (d)
+        device_claim_release(&d->ledger, &w->claim, uv_now(w->gateway->loop));
     device_host_worker_gone(w);
 }
 
@@ -313,9 +318,7 @@ static bool may_start_on(struct gateway_device *d, struct gateway_worker *w, cha
     if (d->shared)
         return !decides || (fits_driver(d, w, now_ms, why, why_size) &&
                             would_stay(d, w->predicted_bytes, why, why_size));
-    if (w->claim != LEDGER_CLAIM_NONE)
-        (void)ledger_claim_begin_release(&d->ledger, w->claim, now_ms);
-    w->claim = LEDGER_CLAIM_NONE;
+    device_claim_release(&d->ledger, &w->claim, now_ms);
     struct ledger_view view = ledger_view(&d->ledger, now_ms);
     struct admission_decision load = weigh_load(w, &view);
     uint64_t bytes = w->predicted_bytes;
@@ -354,7 +357,7 @@ void device_hold_back(struct gateway_worker *w, bool lasting, const char *why)
 
 bool devices_may_start(struct gateway_worker *w, char *why, size_t why_size)
 {
-    struct gateway_device *d = device_find(w->gateway, w->device);
+    struct gateway_device *d = w->on;
     bool lasting = false;
     if (d && !may_start_on(d, w, why, why_size, &lasting)) {
         device_hold_back(w, lasting, why);

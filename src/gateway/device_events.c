@@ -24,7 +24,7 @@ static void suspend_workers(struct gateway_device *d, const char *why, bool rest
     LIST_FOR_EACH(node, &d->gateway->workers)
     {
         struct gateway_worker *w = LIST_ENTRY(node, struct gateway_worker, node);
-        if (w->worker && !w->stopping && strcmp(w->device, d->name) == 0)
+        if (w->worker && !w->stopping && w->on == d)
             gateway_worker_suspend(w, why, restart);
     }
 }

@@ -36,8 +36,7 @@ enum {
 
 static bool device_has_external(const struct gateway_device *d, const struct gateway_worker *w)
 {
-    return w->worker && !w->stopping && !worker_is_managed(w->worker) &&
-           strcmp(w->device, d->name) == 0;
+    return w->worker && !w->stopping && !worker_is_managed(w->worker) && w->on == d;
 }
 
 static bool by_hand(const struct gateway_device *d, uint64_t now_ms)

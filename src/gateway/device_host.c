@@ -109,7 +109,7 @@ static const struct host_process *process_of(const struct host_sample *s, int pi
  * resident; but for the simulated card, which lives in the engine's own memory. */
 static uint64_t shared_bytes(const struct gateway_worker *w)
 {
-    const struct gateway_device *d = device_find(w->gateway, w->device);
+    const struct gateway_device *d = w->on;
     if (!d || !d->shared || d->kind == CONFIG_DEVICE_KIND_SIM)
         return 0;
     return w->measured_bytes > w->host_apart_bytes ? w->measured_bytes - w->host_apart_bytes : 0;

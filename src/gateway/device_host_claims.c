@@ -35,18 +35,12 @@ static struct gateway_device *pool_of(const struct gateway_worker *w)
     return &w->gateway->host.pool;
 }
 
-/* NULL: it runs on the CPU. */
-static struct gateway_device *device_of(const struct gateway_worker *w)
-{
-    return device_find(w->gateway, w->device);
-}
-
 /* What it takes of its device is the machine's memory, too: of an integrated one, and of a simulated
  * one, which lives in the engine's own memory. A program that is not ggml takes none there: what the
  * card holds for it is a number. */
 static uint64_t device_part(const struct gateway_worker *w)
 {
-    const struct gateway_device *d = device_of(w);
+    const struct gateway_device *d = w->on;
     bool in_engine =
         d && d->kind == CONFIG_DEVICE_KIND_SIM && worker_get_options(w->worker)->command_count == 0;
     if (!d || !(d->shared || in_engine))
@@ -121,7 +115,7 @@ static const struct gateway_worker *loading_on_cpu(const struct gateway_worker *
     LIST_FOR_EACH(node, &besides->gateway->workers)
     {
         const struct gateway_worker *w = LIST_ENTRY(node, struct gateway_worker, node);
-        if (w != besides && w->worker && worker_is_managed(w->worker) && !device_of(w) &&
+        if (w != besides && w->worker && worker_is_managed(w->worker) && !w->on &&
             worker_get_state(w->worker) == WORKER_STATE_LOADING)
             return w;
     }
@@ -143,7 +137,7 @@ static bool may_be_looked_at(const struct gateway_worker *w, uint64_t now_ms, ch
                              size_t why_size)
 {
     const struct gateway_host *h = &w->gateway->host;
-    bool on_cpu = !device_of(w);
+    bool on_cpu = !w->on;
     if (w->predict_job) {
         snprintf(why, why_size, "its memory is being estimated");
         return false;
@@ -190,9 +184,7 @@ static bool claim_room(struct gateway_worker *w, char *why, size_t why_size)
     bool decides = w->gateway->admission;
     if (decides && !may_be_looked_at(w, now_ms, why, why_size))
         return false;
-    if (w->host_claim != LEDGER_CLAIM_NONE)
-        (void)ledger_claim_begin_release(&pool->ledger, w->host_claim, now_ms);
-    w->host_claim = LEDGER_CLAIM_NONE;
+    device_claim_release(&pool->ledger, &w->host_claim, now_ms);
     w->host_measured_bytes = w->host_base_bytes = 0;
     struct ledger_view view = ledger_view(&pool->ledger, now_ms);
     uint64_t need = need_bytes(w);
@@ -235,8 +227,7 @@ void device_host_worker_changed(struct gateway_worker *w, enum worker_state to)
     if (to == WORKER_STATE_LOADING)
         (void)ledger_claim_set_pid(&pool->ledger, w->host_claim, (uint32_t)worker_pid(w->worker));
     if (ended && w->host_claim != LEDGER_CLAIM_NONE) {
-        (void)ledger_claim_begin_release(&pool->ledger, w->host_claim, uv_now(w->gateway->loop));
-        w->host_claim = LEDGER_CLAIM_NONE;
+        device_claim_release(&pool->ledger, &w->host_claim, uv_now(w->gateway->loop));
         w->host_measured_bytes = w->host_base_bytes = 0;
         if (w->gateway->monitor)
             device_monitor_poke(w->gateway->monitor, NULL);
@@ -247,8 +238,5 @@ void device_host_worker_changed(struct gateway_worker *w, enum worker_state to)
 
 void device_host_worker_gone(struct gateway_worker *w)
 {
-    if (w->host_claim != LEDGER_CLAIM_NONE)
-        (void)ledger_claim_begin_release(&pool_of(w)->ledger, w->host_claim,
-                                         uv_now(w->gateway->loop));
-    w->host_claim = LEDGER_CLAIM_NONE;
+    device_claim_release(&pool_of(w)->ledger, &w->host_claim, uv_now(w->gateway->loop));
 }

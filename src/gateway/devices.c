@@ -42,7 +42,7 @@ struct gateway_device *device_find(struct gateway *g, const char *name)
 
 bool device_has_worker(const struct gateway_device *d, const struct gateway_worker *w)
 {
-    return w->worker && worker_is_managed(w->worker) && strcmp(w->device, d->name) == 0;
+    return w->worker && worker_is_managed(w->worker) && w->on == d;
 }
 
 /* --- samples --- */

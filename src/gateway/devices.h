@@ -38,6 +38,9 @@ void device_hold_back(struct gateway_worker *w, bool lasting, const char *why);
 /* What starting waited for may have changed. */
 void device_start_those_that_wait(struct gateway_device *d);
 
+/* Its owner ended, or will: the claim counts until its bytes are seen to be back. *claim is NONE after,
+ * and may be before. */
+void device_claim_release(struct ledger *l, uint64_t *claim, uint64_t now_ms);
 /* Opens a claim of the worker's in that ledger; `what`: its bytes, pid and adopt. Errors of
  * ledger_claim_open(). */
 int device_claim_open(struct ledger *l, const struct gateway_worker *w, struct ledger_request what,
