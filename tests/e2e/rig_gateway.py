@@ -194,6 +194,12 @@ class Gateway:
                 self.process.kill()
                 self.process.wait()
 
+    def left_behind(self):
+        """What outlives it. What was killed with it has yet to be scheduled once to be gone."""
+        left = lambda: [p for p in marked_processes(self.mark) if p != self.pid]  # noqa: E731
+        eventually(lambda: not left(), 2)
+        return left()
+
     def kill(self):
         if self.process.poll() is None:
             self.process.kill()
@@ -321,10 +327,9 @@ class Gateway:
         elif self.port is not None and not getattr(self, "may_exit", False):
             problems.append(f"the gateway ended by itself with status {self.process.returncode}")
         self.reader.join(5)
-        # What has been killed with its group has yet to be scheduled once to be gone.
-        left = lambda: [p for p in marked_processes(self.mark) if p != self.pid]  # noqa: E731
-        if not eventually(lambda: not left(), 2):
-            problems.append(f"processes left behind: {left()}")
+        left = self.left_behind()
+        if left:
+            problems.append(f"processes left behind: {left}")
         for line in self.log():
             if SANITIZER.search(line):
                 problems.append(f"sanitizer: {line}")

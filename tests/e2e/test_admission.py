@@ -4,7 +4,6 @@ a simulated card of 1 GiB; nobody's allocation ever fails, which the card itself
 """
 
 import json
-import os
 import re
 import subprocess
 import threading
@@ -12,7 +11,7 @@ import threading
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rig_engine import SimCard, find_engine_files
+from rig_engine import SimCard
 from rig_gateway import Gateway, binary, eventually
 
 pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(120)]
@@ -23,14 +22,8 @@ READY_S = 30
 
 
 @pytest.fixture
-def files():
-    found, missing = find_engine_files()
-    if missing:
-        message = "not provisioned: " + ", ".join(missing)
-        if os.environ.get("FAILSOFT_REQUIRE_ENGINE"):
-            pytest.fail(message)
-        pytest.skip(message)
-    return found
+def files(engine_files):
+    return engine_files
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import threading
 
 import pytest
 
-from rig_engine import SimCard, find_engine_files
+from rig_engine import SimCard
 from rig_gateway import Gateway, eventually
 
 pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(240)]
@@ -29,11 +29,8 @@ STEPS = [(4.0, 8), (2.0, 30), (1.3, 60), (0.9, 120), (0.7, 260), (0.6, 400), (0.
 
 
 @pytest.fixture
-def files():
-    found, missing = find_engine_files()
-    if missing:
-        pytest.skip("not provisioned: " + ", ".join(missing))
-    return found
+def files(engine_files):
+    return engine_files
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from rig_engine import SimCard
-from rig_gateway import ROOT, SANITIZER, Gateway, binary, eventually, marked_processes
+from rig_gateway import ROOT, SANITIZER, Gateway, binary, eventually
 
 pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(180)]
 
@@ -60,7 +60,7 @@ def start(files, card, tmp_path):
     for gateway in started:
         killed = getattr(gateway, "may_exit", False)
         assert gateway.stop() == 0 or killed
-        assert not marked_processes(gateway.mark)
+        assert not gateway.left_behind()
         assert not [line for line in gateway.log() if SANITIZER.search(line)]
 
 
